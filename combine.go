@@ -63,7 +63,7 @@ func ValidateWeight(w float64) error {
 	if w > 0 && w <= MaxWeight {
 		return nil
 	}
-	return fmt.Errorf("%w: invalid weight %v of an update; choose a number > 0 and ≤ %g, for example the number of "+
+	return fmt.Errorf("%w: invalid update weight %v; choose a number > 0 and ≤ %g, for example the number of "+
 		"examples or tokens in it", ErrUsage, w, MaxWeight)
 }
 
@@ -77,12 +77,12 @@ func (t TableSpec) validateCombine() error {
 	}
 	switch {
 	case !t.Consistency.TwoStep():
-		return fmt.Errorf("%w: table %s: combine %s does not work with %s: only under bsp are all slots' updates of a "+
-			"clock present together; choose bsp for the table, or combine each", ErrUsage, t.Name, t.Combine,
+		return fmt.Errorf("%w: table %s: combine %s does not work with %s, because only bsp waits for all slots' "+
+			"updates of a clock; choose bsp for the table, or combine each", ErrUsage, t.Name, t.Combine,
 			t.Consistency)
 	case t.Rule.Kind == RuleSet:
-		return fmt.Errorf("%w: table %s: combine %s does not work with rule set, under which one slot owns each row; "+
-			"choose combine each, or a rule that adds", ErrUsage, t.Name, t.Combine)
+		return fmt.Errorf("%w: table %s: combine %s does not work with rule set, with which each row belongs to one "+
+			"slot; choose combine each, or a rule that adds updates", ErrUsage, t.Name, t.Combine)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ var (
 
 	// ErrNoCopy is returned when a shard lacks updates and no process has a copy of them. It indicates a bug: the job
 	// should have rolled back.
-	ErrNoCopy = errors.New("perdure: a shard lacks updates of which no copy exists")
+	ErrNoCopy = errors.New("perdure: a shard has lost updates, and no copy of them exists")
 
 	// ErrUsage wraps every error in the user's input: flags, configuration and API arguments.
 	ErrUsage = errors.New("perdure: usage")

@@ -109,12 +109,12 @@ func (j JobSpec) Validate() error {
 		return err
 	}
 	if j.SuspendMs < 0 || j.SuspendMs > 0 && j.TwoStep(nil) {
-		return fmt.Errorf("%w: invalid suspend time of %d ms; choose 0 or more, and 0 under bsp, which waits for "+
-			"every worker", ErrUsage, j.SuspendMs)
+		return fmt.Errorf("%w: invalid suspend time of %d ms; choose 0 or more; with bsp it must be 0, because bsp "+
+			"waits for every worker", ErrUsage, j.SuspendMs)
 	}
 	if j.TakeOverMs < 0 || j.TakeOverMs > 0 && j.NoReplace {
-		return fmt.Errorf("%w: invalid take-over time of %d ms; choose 0 or more, and 0 if servers are not replaced, "+
-			"since the others then take over immediately", ErrUsage, j.TakeOverMs)
+		return fmt.Errorf("%w: invalid take-over time of %d ms; choose 0 or more; if servers are not replaced it "+
+			"must be 0, because the others then take over immediately", ErrUsage, j.TakeOverMs)
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
 		return err
@@ -128,8 +128,8 @@ func (j JobSpec) Validate() error {
 		return err
 	}
 	if n := max(1, j.Recovery.Replicas); n > j.Servers {
-		return fmt.Errorf("%w: %s keeps each shard on %d servers, and the job has %d; use at least %d servers, or a "+
-			"shorter chain", ErrUsage, j.Recovery, n, j.Servers, n)
+		return fmt.Errorf("%w: %s keeps each shard on %d servers, but the job has only %d; use at least %d servers, "+
+			"or a shorter chain", ErrUsage, j.Recovery, n, j.Servers, n)
 	}
 	return nil
 }

@@ -62,19 +62,19 @@ func ParseConsistency(s string) (Consistency, error) {
 		n, err := strconv.ParseInt(arg, 10, 32)
 		if err != nil || n < 0 {
 			return Consistency{}, fmt.Errorf(
-				"%w: staleness %q in %q is not a whole number ≥ 0; write for example %s:3", ErrUsage, arg, s, kind)
+				"%w: staleness %q in %q is not a whole number ≥ 0; write, for example, %s:3", ErrUsage, arg, s, kind)
 		}
 		c.Staleness = Clock(n)
 		return c, nil
 	case VAP:
 		if !hasArg {
 			return Consistency{}, fmt.Errorf(
-				"%w: vap needs a bound in the units of the table's values, and has no default; write for "+
-					"example vap:0.5", ErrUsage)
+				"%w: vap needs a bound in the units of the table's values, and has no default; write, for example, "+
+					"vap:0.5", ErrUsage)
 		}
 		v, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !(v > 0) || math.IsInf(v, 0) {
-			return Consistency{}, fmt.Errorf("%w: bound %q in %q is not a number > 0; write for example vap:0.5",
+			return Consistency{}, fmt.Errorf("%w: bound %q in %q is not a number > 0; write, for example, vap:0.5",
 				ErrUsage, arg, s)
 		}
 		c.Bound = v
@@ -114,7 +114,7 @@ func ParseModels(s string, usual Consistency) (others Consistency, tables map[st
 				"%w: %q in %q does not start with a valid table name; write TABLE=MODEL, for example w=essp:3",
 				ErrUsage, item, s)
 		case twice:
-			return usual, nil, fmt.Errorf("%w: table %s has two models in %q; name one", ErrUsage, name, s)
+			return usual, nil, fmt.Errorf("%w: table %s has two models in %q; give only one", ErrUsage, name, s)
 		case !named && alone != "":
 			return usual, nil, fmt.Errorf(
 				"%w: both %s and %s in %q apply to all other tables; write TABLE=%s for one of them", ErrUsage,
@@ -214,10 +214,10 @@ func ParseRecovery(s string) (Recovery, error) {
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
 		return Recovery{}, fmt.Errorf(
-			"%w: checkpoint needs an interval in clocks; write for example checkpoint:20, or checkpoint:auto",
+			"%w: checkpoint needs an interval in clocks; write, for example, checkpoint:20, or checkpoint:auto",
 			ErrUsage)
 	case r.Kind == RecoverResend && more && rest != "partial":
-		return Recovery{}, fmt.Errorf("%w: only partial may follow %s in %q; write for example resend:20, or "+
+		return Recovery{}, fmt.Errorf("%w: only partial may follow %s in %q; write, for example, resend:20, or "+
 			"resend:20,partial", ErrUsage, first, s)
 	case r.Kind == RecoverResend && !hasArg:
 		r.Auto, r.Partial = true, more
@@ -225,7 +225,7 @@ func ParseRecovery(s string) (Recovery, error) {
 	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
 		if err := r.parseInterval(arg); err != nil {
 			return Recovery{}, fmt.Errorf(
-				"%w: interval %q in %q is not a whole number ≥ 1; write for example %s:20, or %s:auto", ErrUsage, arg,
+				"%w: interval %q in %q is not a whole number ≥ 1; write, for example, %s:20, or %s:auto", ErrUsage, arg,
 				s, kind, kind)
 		}
 		if r.Partial = more && r.Kind == RecoverResend; r.Partial {
@@ -273,8 +273,8 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 	n, err := strconv.ParseInt(replicas, 10, 32)
 	if err != nil || n < 2 {
 		return Recovery{}, fmt.Errorf(
-			"%w: %q has an invalid number of replicas %q; a chain needs 2 or more, each on its own server; write "+
-				"for example chain:2", ErrUsage, s, replicas)
+			"%w: %q has an invalid number of replicas %q; a chain needs 2 or more, each on its own server; write, "+
+				"for example, chain:2", ErrUsage, s, replicas)
 	}
 	r.Replicas = int(n)
 	option, word, every, periodic := rest, "", "", false
@@ -301,7 +301,7 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 			return r, nil
 		}
 		return Recovery{}, fmt.Errorf(
-			"%w: interval %q in %q is not a whole number ≥ 1; write for example chain:%d,%s:100", ErrUsage, every, s,
+			"%w: interval %q in %q is not a whole number ≥ 1; write, for example, chain:%d,%s:100", ErrUsage, every, s,
 			r.Replicas, word)
 	}
 	return Recovery{}, fmt.Errorf("%w: unknown chain option %q in %q; write async, every:K or checkpoint:C "+
@@ -320,8 +320,8 @@ func twoOptions(s, rest string, replicas int) error {
 	}
 	if eager && saves {
 		return fmt.Errorf("%w: %q combines checkpoints with a chain that may lose acknowledged updates, but a "+
-			"checkpoint must contain all of them; write for example chain:%d,checkpoint:100, or "+
-			"chain:%d,checkpoint:100,async, which only does not wait until checkpoints are written",
+			"checkpoint must contain all of them; use, for example, chain:%d,checkpoint:100, or "+
+			"chain:%d,checkpoint:100,async, which differs only in not waiting for checkpoints to be written",
 			ErrUsage, s, replicas, replicas)
 	}
 	return fmt.Errorf("%w: %q has %d options after the chain; write only one of async, every:K and checkpoint:C",

@@ -37,7 +37,7 @@ func ParseOnOutage(s string) (OnOutage, error) {
 		n, err := strconv.ParseInt(arg, 10, 32)
 		if err != nil || n < 1 {
 			return OnOutage{}, fmt.Errorf(
-				"%w: number of clocks %q in %q is not a whole number ≥ 1; write for example continue:%d",
+				"%w: number of clocks %q in %q is not a whole number ≥ 1; write, for example, continue:%d",
 				ErrUsage, arg, s, DefaultOutageClocks)
 		}
 		return OnOutage{Continue: true, Clocks: Clock(n)}, nil
@@ -108,7 +108,7 @@ func (j *JobSpec) validateOutage() error {
 	case j.OutageRows != "" && j.OutageRows != RowsFrozen && j.OutageRows != RowsApply:
 		return fmt.Errorf("%w: unknown outage rows mode %q; choose frozen or apply", ErrUsage, j.OutageRows)
 	case !slices.Contains([]StaleScale{"", ScaleNone, ScaleInverse, ScalePaper, ScaleAverage}, j.StaleScale):
-		return fmt.Errorf("%w: unknown scale of stale updates %q; choose none, inverse, paper or average", ErrUsage,
+		return fmt.Errorf("%w: unknown scaling of stale updates %q; choose none, inverse, paper or average", ErrUsage,
 			j.StaleScale)
 	case j.OutageBytes < 0:
 		return fmt.Errorf("%w: invalid outage queue of %d bytes; choose at least 1", ErrUsage, j.OutageBytes)

@@ -30,8 +30,8 @@ const DefaultShare = 1.0 / 8
 // value. Under all other rules, a change of the state also changes the row.
 func (r Recovery) ValidateTable(t TableSpec) error {
 	if r.Kind == RecoverScar && r.Selector == SelectPriority && t.Rule.Kind == RuleFTRL {
-		return fmt.Errorf("%w: table %s: selector priority does not work with rule %s, whose rows do not show their "+
-			"distance from the saved value; choose round, random or used, for example scar:20,1/8,used", ErrUsage,
+		return fmt.Errorf("%w: table %s: selector priority does not work with rule %s, whose rows do not reveal "+
+			"their distance from the saved value; choose round, random or used, for example scar:20,1/8,used", ErrUsage,
 			t.Name, t.Rule.Kind)
 	}
 	return nil
@@ -52,14 +52,14 @@ func parseScar(s string) (Recovery, error) {
 		return Recovery{}, fmt.Errorf("%w: invalid recovery strategy %q; write %s", ErrUsage, s, scarForm)
 	}
 	if err := r.parseInterval(parts[0]); err != nil {
-		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write for example scar:20, or "+
-			"scar:auto", ErrUsage, parts[0], s)
+		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write, for example, scar:20, "+
+			"or scar:auto", ErrUsage, parts[0], s)
 	}
 	if len(parts) > 1 {
 		share, ok := parseShare(parts[1])
 		if !ok {
-			return Recovery{}, fmt.Errorf("%w: share %q in %q is not a number > 0 and ≤ 1; write for "+
-				"example scar:20,1/8", ErrUsage, parts[1], s)
+			return Recovery{}, fmt.Errorf("%w: share %q in %q is not a number > 0 and ≤ 1; write, for example, "+
+				"scar:20,1/8", ErrUsage, parts[1], s)
 		}
 		r.Share = share
 	}

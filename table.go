@@ -105,7 +105,7 @@ func (t TableSpec) Validate(shards int) error {
 			ErrUsage, t.Name)
 	}
 	if t.Dim < 1 || t.Dim > MaxDim {
-		return fmt.Errorf("%w: table %s: invalid dim of %d values per row; choose 1 to %d", ErrUsage, t.Name, t.Dim,
+		return fmt.Errorf("%w: table %s: invalid dim %d; choose 1 to %d values per row", ErrUsage, t.Name, t.Dim,
 			MaxDim)
 	}
 	if err := t.validateRows(shards); err != nil {
@@ -116,7 +116,7 @@ func (t TableSpec) Validate(shards int) error {
 	}
 	if t.NonFinite != RefuseNonFinite && t.NonFinite != AllowNonFinite {
 		return fmt.Errorf("%w: table %s: unknown policy %q for NaN and Inf; choose allow, or leave it empty to "+
-			"refuse them", ErrUsage, t.Name, t.NonFinite)
+			"reject them", ErrUsage, t.Name, t.NonFinite)
 	}
 	if err := t.validateDistance(); err != nil {
 		return err
@@ -156,16 +156,18 @@ func (t TableSpec) validateDistance() error {
 
 func (t TableSpec) validateRows(shards int) error {
 	if t.Shard < 0 || int(t.Shard) >= shards || t.Shard > 0 && !t.Whole {
-		return fmt.Errorf("%w: table %s: invalid shard %d; leave it 0: the coordinator chooses the shard of a whole "+
-			"table, and all other tables are on all %d shards", ErrUsage, t.Name, t.Shard, shards)
+		return fmt.Errorf("%w: table %s: invalid shard %d; leave it at 0: the coordinator picks the shard for a "+
+			"table that is kept whole, and every other table is spread across all %d shards",
+			ErrUsage, t.Name, t.Shard, shards)
 	}
 	if t.Sparse {
 		if t.Whole {
-			return fmt.Errorf("%w: table %s: a sparse table is on all shards and cannot be whole; leave out Whole, "+
-				"or make the table dense", ErrUsage, t.Name)
+			return fmt.Errorf("%w: table %s: a sparse table is spread across all shards and cannot be kept whole; "+
+				"remove Whole, or make the table dense", ErrUsage, t.Name)
 		}
 		if t.Rows != 0 {
-			return fmt.Errorf("%w: table %s: a sparse table has no number of rows, got %d; leave it out", ErrUsage,
+			return fmt.Errorf("%w: table %s: a sparse table has no fixed number of rows, got %d; leave it out",
+				ErrUsage,
 				t.Name, t.Rows)
 		}
 		if t.Evict < 0 || t.Evict > math.MaxInt32 {
@@ -180,7 +182,7 @@ func (t TableSpec) validateRows(shards int) error {
 	case t.Rows > math.MaxInt64/4/int64(t.Dim):
 		return fmt.Errorf("%w: table %s: %d rows × %d is too large to address", ErrUsage, t.Name, t.Rows, t.Dim)
 	case int64(shards) > t.Rows && !t.Whole:
-		return fmt.Errorf("%w: %d shards for table %s of %d rows; use at most as many shards as rows, or make the "+
+		return fmt.Errorf("%w: %d shards for table %s of %d rows; use at most as many shards as rows, or keep the "+
 			"table whole", ErrUsage, shards, t.Name, t.Rows)
 	case t.Evict != 0:
 		return fmt.Errorf("%w: table %s: only sparse tables evict rows", ErrUsage, t.Name)

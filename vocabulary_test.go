@@ -124,7 +124,7 @@ func TestRecovery(t *testing.T) {
 var badRecoveries = map[string]string{
 	"": "choose none, checkpoint:C, resend:C, chain:N", "None": "choose", "none:": "choose", "none:1": "choose",
 	"none,async": "choose",
-	"chain":      "for example chain:2", "chain:": "for example chain:2", "chain:0": "2 or more",
+	"chain":      "for example, chain:2", "chain:": "for example, chain:2", "chain:0": "2 or more",
 	"chain:1": "2 or more", "chain:-2": "2 or more", "chain:x": "2 or more",
 	"chain:2,": "async, every:K", "chain:2,sync": "async, every:K", "chain:2,every": "async, every:K",
 	"chain:2,every:0": "chain:2,every:100",
@@ -136,7 +136,7 @@ var badRecoveries = map[string]string{
 	"chain:2,checkpoint:20,checkpoint:30": "one of async", "chain:2,checkpoint:20,": "one of async",
 	"chain:2,checkpoint:20,async,async": "may lose acknowledged updates",
 	"chain:2,async,checkpoint:20":       "may lose acknowledged updates",
-	"chain:3,every:4,checkpoint:20":     "write for example chain:3,checkpoint:100",
+	"chain:3,every:4,checkpoint:20":     "use, for example, chain:3,checkpoint:100",
 	"resend:":                           "resend:20", "resend:0": "resend:20", "resend:x": "resend:20",
 	"resend:20,async": "only partial may follow resend:20", "resend,chain:2": "only partial may follow resend",
 	"resend:20,partial,async": "only partial may follow resend:20",
@@ -366,10 +366,10 @@ func TestBadTableSpec(t *testing.T) {
 		},
 		{table(func(s *perdure.TableSpec) { s.Evict = 1 }), "only sparse tables"},
 		{table(func(s *perdure.TableSpec) { s.Whole, s.Rows = true, 0 }), "at least 1 row"},
-		{table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, 4 }), "shard 4; leave it 0"},
-		{table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, -1 }), "shard -1; leave it 0"},
-		{table(func(s *perdure.TableSpec) { s.Shard = 1 }), "on all 4 shards"},
-		{sparse(func(s *perdure.TableSpec) { s.Whole = true }), "cannot be whole; leave out Whole"},
+		{table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, 4 }), "shard 4; leave it at 0"},
+		{table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, -1 }), "shard -1; leave it at 0"},
+		{table(func(s *perdure.TableSpec) { s.Shard = 1 }), "across all 4 shards"},
+		{sparse(func(s *perdure.TableSpec) { s.Whole = true }), "cannot be kept whole"},
 		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "got 10; leave it out"},
 		{sparse(func(s *perdure.TableSpec) { s.Evict = -1 }), "choose 0 (never)"},
 		{
@@ -408,7 +408,7 @@ func TestCombine(t *testing.T) {
 		}
 	}
 	for _, w := range []float64{0, math.Copysign(0, -1), -1, math.NaN(), math.Inf(1), math.Inf(-1), 1e301} {
-		oneLine(t, fmt.Sprint(w), perdure.ValidateWeight(w), fmt.Sprintf("weight %v of an update", w))
+		oneLine(t, fmt.Sprint(w), perdure.ValidateWeight(w), fmt.Sprintf("invalid update weight %v;", w))
 	}
 }
 

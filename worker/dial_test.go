@@ -77,7 +77,7 @@ func TestAnyFreeSlot(t *testing.T) {
 				t.Errorf("the %d-th program has slot %d, %v; want %d", i, got, err, asked.want)
 			}
 		}
-		if got, err := dial(perdure.SlotZero); err == nil || !strings.Contains(err.Error(), "worker:0 is taken") {
+		if got, err := dial(perdure.SlotZero); err == nil || !strings.Contains(err.Error(), "runs as worker:0") {
 			t.Errorf("a program that asks for slot 0, which is taken, has %d, %v", got, err)
 		}
 	})

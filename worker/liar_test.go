@@ -87,7 +87,7 @@ func TestStranger(t *testing.T) {
 		n.lie(func(f *wire.Frame) {
 			if f.Kind == wire.KindWelcome && turned < 3 {
 				turned++
-				*f = wire.Control(wire.KindRefuse, wire.Refusal{Reason: "the secret of a worker is not this run's"})
+				*f = wire.Control(wire.KindRefuse, wire.Refusal{Reason: "the secret belongs to another run"})
 			}
 		})
 		ts := c.tables([]*worker.Client{w})

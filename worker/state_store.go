@@ -77,9 +77,9 @@ func (s *stateStore) CheckReachable() error {
 	}
 	run := filepath.Dir(dir)
 	if _, err := os.Stat(filepath.Join(run, "run.json")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: states above 1 MiB are kept in %s on the coordinator's machine, which this machine "+
-			"cannot reach; set a store in the job's file, such as store: s3://BUCKET/PREFIX, or file:///DIR that all "+
-			"machines share", perdure.ErrUsage, run)
+		return fmt.Errorf("%w: states larger than 1 MiB are kept in %s on the coordinator's machine, which this "+
+			"machine cannot reach; set a store in the job's file, such as store: s3://BUCKET/PREFIX, or file:///DIR "+
+			"that all machines share", perdure.ErrUsage, run)
 	}
 	return nil
 }

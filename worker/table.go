@@ -54,8 +54,8 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 		return nil, err
 	}
 	if l.job.OnOutage.Continue && spec.Consistency.TwoStep() {
-		return nil, fmt.Errorf("%w: table %s is bsp, but the job continues during outages, which bsp cannot; "+
-			"choose another model", perdure.ErrUsage, spec.Name)
+		return nil, fmt.Errorf("%w: table %s uses bsp, but the job continues during outages, which bsp does not "+
+			"support; choose another model", perdure.ErrUsage, spec.Name)
 	}
 	id := -1
 	asked := wire.Control(wire.KindTable, spec)
@@ -63,8 +63,8 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	err := l.waits.Until(ctx, func() (bool, error) {
 		id = slices.IndexFunc(l.view.Tables, func(t perdure.TableSpec) bool { return t.Name == spec.Name })
 		if id >= 0 && l.view.Tables[id].Requested() != spec {
-			return false, fmt.Errorf("%w: table %s exists already with other properties; ask for "+
-				"the same spec in every slot", perdure.ErrUsage, spec.Name)
+			return false, fmt.Errorf("%w: table %s already exists with different properties; use the same TableSpec "+
+				"in every slot", perdure.ErrUsage, spec.Name)
 		}
 		if id < 0 && l.session.conn != nil && sentOn != l.session.conn && !l.cfg.Observer {
 			sentOn = l.session.conn

@@ -67,7 +67,7 @@ func TestCombineRefused(t *testing.T) {
 			t.Error(err)
 		}
 		err = c.table(w).Weigh(1)
-		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "combines each") {
+		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "combine each") {
 			t.Error(err)
 		}
 	})

@@ -110,8 +110,8 @@ func TestAskForWhole(t *testing.T) {
 			t.Errorf("a rule is not completed: %+v", rule)
 		}
 		for says, change := range map[string]func(*perdure.TableSpec){
-			"exists already":  func(s *perdure.TableSpec) { s.Rows = 4 },
-			"cannot be whole": func(s *perdure.TableSpec) { whole("s", 0)(s); s.Sparse = true },
+			"already exists":       func(s *perdure.TableSpec) { s.Rows = 4 },
+			"cannot be kept whole": func(s *perdure.TableSpec) { whole("s", 0)(s); s.Sparse = true },
 		} {
 			spec := table.Spec()
 			spec.Whole, spec.Shard = false, 0

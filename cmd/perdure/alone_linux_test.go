@@ -97,9 +97,9 @@ func TestAloneApart(t *testing.T) {
 		fmt.Sprintf("%s:0", testcluster.LANAddr(1))))
 	wrong := map[string]*process{}
 	for keys, want := range map[string]string{
-		"":                                   "the job has keys, and the caller shows none",
+		"":                                   "the job requires keys",
 		expired(t, a.keys):                   "expired",
-		filepath.Join(a.keys, "worker-gone"): "does not take our certificate",
+		filepath.Join(a.keys, "worker-gone"): "rejects our certificate",
 		newKeys(t):                           "another job's keys",
 		posing(t, a.keys, "server"):          "server/server",
 		posing(t, a.keys, "coordinator"):     "coordinator/coordinator",

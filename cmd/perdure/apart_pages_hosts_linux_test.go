@@ -281,7 +281,7 @@ func (m *seat) replaces() {
 func pageUpgrade(t *testing.T) {
 	b := begin(t, "recovery: chain:2 ", "recovery: resend:auto ")
 	b.six.replaces()
-	b.leader.Says("no store is named: .* where the others cannot read them")
+	b.leader.Says("no store is set: .* where the others cannot read them")
 	b.leader.dies()
 	must(t, os.RemoveAll(filepath.Join(b.five.dir, "job")))
 	store := b.page.file("Where checkpoints are", 0)

@@ -59,7 +59,7 @@ func pageToken(t *testing.T) {
 		m.fetches(five, "keys/server/revoked.pem", "keys/worker/revoked.pem")
 	}
 	for _, p := range []*typed{one, two} {
-		if code, out, errs := p.Wait(); code == 0 || !strings.Contains(errs, "does not take our certificate") {
+		if code, out, errs := p.Wait(); code == 0 || !strings.Contains(errs, "rejects our certificate") {
 			t.Errorf("alice ended with code %d: %s%s", code, out, errs)
 		}
 	}

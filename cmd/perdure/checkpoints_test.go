@@ -47,7 +47,7 @@ func TestCheckpoint(t *testing.T) {
 		"perdure: "+folder+": 1 checkpoint, 1 not whole, 1 defect\n")
 	wantRefused(t, exitError, name, look("export", dir, "--to", model, "--force")...)
 	wantOut(t, 1, look("prune", dir, "--keep", "1"),
-		"perdure: "+folder+" holds no whole checkpoint; nothing is deleted\n")
+		"perdure: "+folder+" holds no complete checkpoint; nothing was deleted\n")
 	wantRefused(t, exitUsage, "it holds that of clock 6\n", look("show", dir+"@7")...)
 }
 

@@ -86,12 +86,12 @@ func TestInterruptFrozen(t *testing.T) {
 func TestNotResumable(t *testing.T) {
 	t.Parallel()
 	for recovery, want := range map[string]string{
-		"none": "keeps no checkpoints, and cannot be resumed", "chain:2": "keeps no checkpoints, and cannot be resumed",
+		"none": "keeps no checkpoints and cannot be resumed", "chain:2": "keeps no checkpoints and cannot be resumed",
 	} {
 		dir := newFolder(t)
 		p := atClock30(t, dir, "--recovery", recovery)
 		if code, _, stderr := p.Stop(); code != exitSignal || strings.Count(stderr, "\n") != 1 ||
-			!strings.Contains(stderr, "a run under "+recovery+" "+want) ||
+			!strings.Contains(stderr, "a run with recovery "+recovery+" "+want) ||
 			!strings.HasSuffix(stderr, "; start over with perdure train --from "+dir+"/run.json\n") {
 			t.Errorf("%s: exit code %d: %q", recovery, code, stderr)
 		}

@@ -31,8 +31,8 @@ func (d *demoCmd) Run(ctx context.Context) error {
 		}
 		d.Out = dir
 	}
-	fmt.Fprintln(stdout, `Perdure trains one model twice, on this machine, with real processes:
-4 workers, 3 parameter servers and a coordinator; 10,000 pictures of clothes.
+	fmt.Fprintln(stdout, `Perdure trains one model twice on this machine, in real processes:
+4 workers, 3 parameter servers and a coordinator; 10,000 images of clothing.
 Run 1 is undisturbed. In run 2, processes are killed with SIGKILL while it trains.`)
 	fmt.Fprintln(stdout)
 	one := func(name string, faults []string) (rundir.Summary, error) {

@@ -76,8 +76,8 @@ func TestDrainHost(t *testing.T) {
 			t.Parallel()
 			d := newDrained(t, recovery)
 			for name, says := range map[string]string{
-				"d":        `there is no host "d" in this job: its hosts are a, b, c;`,
-				"server:9": "there is no server:9 in this job, whose servers are 0 to 2",
+				"d":        `no host "d": its hosts are a, b, c;`,
+				"server:9": "there is no server:9; this job's servers are 0 to 2",
 				"worker:0": "perdure scale --leave 0",
 			} {
 				if code, out, errs := invoke(t, "drain", name, "--run", d.dir); code != exitUsage ||
@@ -89,7 +89,7 @@ func TestDrainHost(t *testing.T) {
 			second, secondOut, secondErrs := invoke(t, "drain", "c", "--run", d.dir)
 			code, out, errs := first.Wait()
 			// The host may have ended before the slower of the two commands asks for it.
-			const ended = `there is no host "c"`
+			const ended = `no host "c"`
 			if !strings.Contains(out+secondOut, "c is drained") || code != 0 && !strings.Contains(errs, ended) ||
 				second != 0 && !strings.Contains(secondErrs, ended) {
 				t.Errorf("drain ends with code %d: %s%s; a second with code %d: %s%s", code, out, errs, second,
@@ -154,7 +154,7 @@ func TestHostNotice(t *testing.T) {
 			d.hosts["c"].Says("the host is ending within 1m0s")
 			must(t, syscall.Kill(dies, syscall.SIGKILL))
 			code, out, errs := d.hosts["c"].Wait()
-			if code != 143 || strings.Contains(out, "the notice is over") {
+			if code != 143 || strings.Contains(out, "notice expired") {
 				t.Errorf("the host ended with code %d: %s%s", code, out, errs)
 			}
 			d.same(true)
@@ -181,8 +181,8 @@ func TestShortNotice(t *testing.T) {
 			if took := time.Since(began); took > time.Minute {
 				t.Errorf("the host ends after %v", took)
 			}
-			if says := d.hosts["c"].stdout.String(); !strings.Contains(says, "the notice is over") {
-				t.Errorf("the host does not report that the notice is over: %s", says)
+			if says := d.hosts["c"].stdout.String(); !strings.Contains(says, "notice has expired") {
+				t.Errorf("the host does not report that the notice has expired: %s", says)
 			}
 			d.same(true)
 		})

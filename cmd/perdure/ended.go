@@ -18,8 +18,8 @@ func (t *target) printEnded(err error, asJSON bool) error {
 	holder, alive := rundir.CheckEnded(t.Run)
 	if alive != nil {
 		if errors.Is(alive, rundir.ErrRunning) {
-			return fmt.Errorf("%w; the run is still running, in %s: its coordinator is being replaced, or the "+
-				"run is about to end; try again", err, holder)
+			return fmt.Errorf("%w; the run is still active (%s): its coordinator is being replaced, or the run is "+
+				"about to end; try again", err, holder)
 		}
 		return alive
 	}

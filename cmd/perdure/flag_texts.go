@@ -25,7 +25,7 @@ var flagTexts = map[string]flagText{
 	"job.workers": {"Number of workers.", "Each has a slot, a process and a share of the data. Workers may join " +
 		"and leave later."},
 	"job.servers": {"Number of servers, which hold the model.", ""},
-	"job.shards":  {"Shards of every table; fewer for few data.", "The servers share the shards."},
+	"job.shards":  {"Shards of every table; use fewer for small data.", "The servers share the shards."},
 	"job.clocks":  {"Iterations of every worker.", "cnn has 2000 by default."},
 	"job.seed":    {"Seed of all random choices.", "A bsp job ends with the same model for the same seed."},
 	"job.until": {"End at accuracy:A, loss:L, rmse:R or time:T.", "The job ends as soon as the test set reaches " +
@@ -35,7 +35,7 @@ var flagTexts = map[string]flagText{
 		"be repeated with later clocks (default none)."},
 	"job.listen": {"Address where workers reach this machine.", "This is the coordinator's address; servers " +
 		"listen on the same host. Port 0 picks a free one."},
-	"job.keys": {"Keys for private connections.", "DIR is the directory that perdure keys new has made, with a " +
+	"job.keys": {"Keys for private connections.", "DIR is the directory that perdure keys new created, with a " +
 		"subdirectory for each role. Connections are encrypted, and both sides present certificates. Required if " +
 		"other machines can reach the job (default none)."},
 	"job.insecure": {"Let other machines connect without keys.", "Nothing is encrypted then, and anyone who can " +
@@ -100,10 +100,10 @@ With auto for C the job chooses the interval. resend means resend:auto, and scar
 		"job early, it writes a last checkpoint if its recovery strategy uses checkpoints. 0s writes none. A " +
 		"second Ctrl-C ends the job immediately."},
 	"recovery.no-replace": {"Do not replace servers that die.", "The other servers take over their shards."},
-	"recovery.max-failures": {"Fail the job after N failures of a program at one clock.", "A failure is a " +
-		"program that ends by itself before its work is done; a signal from outside does not count. A wrong use " +
-		"of Perdure (code 2) fails the job immediately. The count restarts when the slot's clock advances."},
-	"recovery.take-over-after": {"Reassign the shards of a server that is gone for so long.", "A later " +
+	"recovery.max-failures": {"Fail the job after N failures of a program at one clock.", "A failure is a program " +
+		"that ends by itself before its work is done; a signal from outside does not count. A usage error " +
+		"(code 2) fails the job immediately. The count restarts when the slot's clock advances."},
+	"recovery.take-over-after": {"Reassign the shards of a server gone this long.", "A later " +
 		"replacement is assigned shards again. 0s: wait for the replacement indefinitely (default 30s)."},
 	"recovery.zone": {"The zone of server I; may be repeated.", "A zone is a failure domain, such as a rack. " +
 		"Copies of a shard are kept in different zones if possible (default none)."},
@@ -146,7 +146,7 @@ continue cannot be combined with bsp, nor with recovery none and checkpoint:C.`}
 		"(rows stay as they were) or apply (the worker's own updates are added)."},
 	"outages.outage-mb": {"Limit on a worker's queued updates, in MiB.", "With --on-outage continue: updates for " +
 		"unavailable shards. When the queue is full, the worker waits."},
-	"outages.suspend-after": {"Continue without a worker gone for so long.", "It takes part again when a new " +
+	"outages.suspend-after": {"Continue without a worker gone this long.", "It takes part again when a new " +
 		"process takes its slot. Not under bsp, which waits; 0s: never (default 30s, under bsp never)."},
 
 	"faults.fault": {"Inject a failure, such as kill:server:0@clock:100.", `
@@ -181,42 +181,47 @@ For example 'kill:server:0@clock:100+2s'.`},
 	"training.schedule":    {"Learning rate over time.", "const, sqrt (rate/√(clock+1)) or step."},
 	"training.step-every":  {"Schedule step: clocks between two steps.", ""},
 	"training.step-factor": {"Schedule step: factor applied to the rate.", ""},
-	"training.eval-every": {"Clocks or time between two evaluations.", "Evaluates on the test set, after a " +
-		"number of clocks, by worker 0, or after a time such as 2s, by this command, which costs the workers no " +
-		"time. 0: only at the end."},
+	"training.eval-every": {"Clocks or time between two evaluations.", "Evaluates on the test set, either every N " +
+		"clocks, by worker 0, or at intervals such as 2s, by this command, which costs the workers no time. 0: only " +
+		"at the end."},
 
 	"cnn.final-relu": {"Apply a final ReLU to the scores.", "The network's authors use it."},
 	"cnn.partition": {"Split tables by row, or keep each layer whole.", "row splits each table over all shards. " +
 		"layer keeps each table on one shard, so that scar saves and restores it as a whole."},
-	"mf.rank":           {"Values in each user's and each item's row.", "(default the workload's)"},
-	"mf.l2":             {"Weight of the rows' squares in the loss.", "For each rating (default the workload's)."},
-	"mf.clock-fraction": {"Part of a worker's ratings in a clock.", "(default the workload's)"},
-	"mf.whole-users": {"Process all ratings of some users per clock.", "Users take turns. Without it a clock " +
+	"mf.rank": {"Values in each user's and each item's row.", "(default the workload's)"},
+	"mf.l2": {
+		"Weight of the rows' squared values in the loss.",
+		"For each rating (default the workload's).",
+	},
+	"mf.clock-fraction": {"Fraction of a worker's ratings per clock.", "(default the workload's)"},
+	"mf.whole-users": {"Process all ratings of some users per clock.", "Users take turns. Without it, a clock " +
 		"processes ratings drawn at random."},
 
 	"mf.solver": {"How rows are computed (default sgd).", "sgd takes a step for each rating. als, alternating " +
 		"least squares, solves for each row exactly, without a learning rate, first for users and then for " +
 		"items."},
-	"mf.implicit": {"als: values count how often an item was seen.", "The weight of an item that a user has seen " +
-		"is 1 + X times its count; items not seen count as not wanted, with weight 1. 0: values are ratings. 10 " +
-		"to 40 is usual."},
+	"mf.implicit": {"als: values count how often an item was seen.", "The weight of an item that a user has seen is " +
+		"1 + X times its count; unseen items count as unwanted, with weight 1. 0: values are ratings. 10 to 40 is " +
+		"usual."},
 
 	"lda.topics": {"Number of topics.", "(default the workload's)"},
-	"lda.alpha": {"Prior for the number of topics per document.", "The Dirichlet prior of a document's mixture: " +
-		"below 1 few topics, above it many (default the workload's)."},
-	"lda.beta": {"Prior for the number of words per topic.", "The Dirichlet prior of a topic's words: lower " +
+	"lda.alpha": {"Prior of the topics in each document.", "The Dirichlet prior of a document's topic mixture: below " +
+		"1 few topics, above 1 many (default the workload's)."},
+	"lda.beta": {"Prior of the words in each topic.", "The Dirichlet prior of a topic's words: lower " +
 		"values give fewer words (default the workload's)."},
 	"lda.rebuild": {"Add lost counts again.", "After a server's death has lost counts, workers restore them from " +
 		"the assignments. Under models other than bsp, each worker adds the counts of its own documents. For " +
 		"recovery strategies that lose rows: none, scar, resend:C,partial and chain:N,async."},
-	"lda.doc-topics": {"Where documents' topics are kept.", "slot: in each worker's memory. table: only on " +
-		"servers, read in each clock, so that rows lost with a server lose topics; use it to compare with SCAR's " +
-		"paper."},
-	"lda.clock-fraction": {"Part of a worker's documents in a clock.", "(default the workload's)"},
+	"lda.doc-topics": {"Where documents' topics are kept.", "slot: in each worker's memory. table: only on servers, " +
+		"and read in each clock, so rows lost with a server lose topics; use it to compare with the SCAR paper."},
+	"lda.clock-fraction": {"Fraction of a worker's documents per clock.", "(default the workload's)"},
 
-	"softmax.l2": {"Weight of the weights' squares in the loss.", "X/2 times their sum; the bias is left out."},
-	"softmax.full-batch": {"All of a worker's examples in a clock.", "Gradients are then exact, and training is " +
-		"plain gradient descent on a convex function."},
+	"softmax.l2": {"Weight of the squared weights in the loss.", "X/2 times their sum; the bias is left out."},
+	"softmax.full-batch": {
+		"Use all of a worker's examples in each clock.",
+		"Gradients are then exact, and training is " +
+			"plain gradient descent on a convex function.",
+	},
 	"quadratic.rows": {"Rows of x.", "(default the workload's)"},
 	"quadratic.dim":  {"Values in each row.", "(default the workload's)"},
 	"quadratic.condition": {"Ratio of the largest to the smallest curvature.", "Larger values converge more " +

@@ -68,12 +68,13 @@ var helps = map[string]string{
 	"losses_trials":   "Trials of each case",
 	"losses_failures": "Failures in each trial, at random clocks",
 	"losses_saved_as": "Precision in which scar saves rows: float32 (exact) or bfloat16 (rounded)",
-	"losses_lost":     "Part of the servers that dies; may be repeated",
+	"losses_lost":     "Fraction of the servers that die; may be repeated",
 	"losses_twins":    "Undisturbed runs, each with the next seed",
 	"losses_out":      "Directory for costs.json, trials.csv, a table of the costs, and plots.",
-	"losses_strike":   "When a failure strikes: between two clocks, or amid one, after all workers have read",
-	"losses_sample":   "Number of test examples to evaluate on, if the workload can sample them",
-	"losses_train":    "After --: what to train, with the arguments of perdure train.",
+	"losses_strike": "When a failure strikes: between two clocks, or in the middle of one (amid), after all " +
+		"workers have read",
+	"losses_sample": "Number of test examples to evaluate on, if the workload can sample them",
+	"losses_train":  "After --: what to train, with the arguments of perdure train.",
 	"losses_repeat": "Trials to repeat with real processes whose servers are killed; the resulting models must " +
 		"be identical.",
 	"study_init":  "Write an example study to start from.",
@@ -115,14 +116,13 @@ var helps = map[string]string{
 	"host_notice": "Time the host has to shut down. After it, remaining processes end even if others have not " +
 		"taken over their work. Set it a little below the provider's notice, such as 25s of 30 s (default: as " +
 		"long as it takes).",
-	"host_notice_command": "A command that sh runs again and again, 2 s after it last ended. When it exits with " +
-		"0, the machine is about to be taken and the host shuts down gracefully. Example: a query of the cloud's " +
+	"host_notice_command": "A command that sh runs repeatedly, 2 s after the previous run. When it exits with 0, the " +
+		"machine is about to be reclaimed and the host shuts down gracefully. Example: a query of the cloud's " +
 		"metadata.",
 	"server_notice": "Time the server has to hand over its shards after SIGTERM; then it ends anyway (default: " +
 		"as long as it takes).",
-	"perdure_drain": "Move all work of a server or a host to others, then end it. Prints the remaining work " +
-		"until that is done. If the notice ends first, the exit code is 1 and a line lists what was not handed " +
-		"over.",
+	"perdure_drain": "Move all work of a server or a host to others, then end it. Prints the remaining work until " +
+		"that is done. If the notice expires first, the exit code is 1 and a line lists what was not handed over.",
 	"drain_who": "A server, as server:3, or a host's name: all its servers, and its workers, which leave the " +
 		"job.",
 	"drain_notice": "End it after this time, even with work left (default: as long as it takes, or the host's " +
@@ -146,7 +146,7 @@ var helps = map[string]string{
 		"settings, and the commands to repeat the runs.",
 	"report_folders": "Directories of runs, or directories with runs below them. Runs that differ only in their " +
 		"seed are trials of one group.",
-	"report_out":   "File to write: .html, which contains everything, or .md, with its pictures next to it",
+	"report_out":   "File to write: .html, which contains everything, or .md, with its plots next to it",
 	"study_report": "Do not run anything: collect the results of finished runs, even while the study runs.",
 	"perdure_export": "Write the model of a run as safetensors. For a run that is still running or has failed, " +
 		"that is the model of its newest complete checkpoint.",
@@ -177,8 +177,8 @@ var helps = map[string]string{
 	"join_run": "The run's directory, or another directory with a copy of its run.json (default the directory " +
 		"that the job names).",
 	"join_coordinator": "The coordinator's address, for a process that the run's parent starts.",
-	"keys": "Directory with the keys of this process, for a job with private connections: the directory of its " +
-		"role, as perdure keys new makes it, or the one with all roles (default none).",
+	"keys": "Directory with the keys of this process, for a job with private connections: the directory of its role, " +
+		"as created by perdure keys new, or the one with all roles (default none).",
 	"coordinator_registry": "Where to keep the job record: the path of a file, or " +
 		"etcd://HOST:PORT,HOST:PORT/PREFIX. Several coordinators on different machines can share an etcd " +
 		"registry: one leads, the others are on standby (default in --dir).",
@@ -194,7 +194,7 @@ var helps = map[string]string{
 		"files are in place.",
 	"keys_revoke": "Revoke certificates and tokens. Processes of a job reject them as soon as they have the new " +
 		"list. A name revokes everything issued to that holder that has not expired.",
-	"keys_dir":   "The directory that perdure keys new has made.",
+	"keys_dir":   "The directory that perdure keys new created.",
 	"keys_days":  "Validity in days",
 	"keys_job":   "Name of the job, which appears in all certificates",
 	"keys_role":  "The role of the keys: coordinator, server, worker, operator or viewer.",

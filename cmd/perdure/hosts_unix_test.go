@@ -429,14 +429,14 @@ func TestCoordinatorMistakes(t *testing.T) {
 		{exitUsage, `every address of this machine.*--advertise`, h.args("--listen", "0.0.0.0:0")},
 		{exitUsage, `every address of this machine.*--advertise`, h.args("--listen", "[::]:0")},
 		{exitUsage, `every address of this machine.*--advertise`, h.args("--listen", ":0")},
-		{exitUsage, `--advertise .*stands for every address`, h.args("--advertise", "0.0.0.0")},
+		{exitUsage, `--advertise .*means every address`, h.args("--advertise", "0.0.0.0")},
 		{exitUsage, `--advertise a,b: a process has one address`, h.args("--advertise", "a,b")},
 		{
-			exitError, `cannot listen on .*: address already in use; choose another --listen`,
+			exitError, `cannot listen on .*: address already in use`,
 			h.args("--listen", taken.Addr().String()),
 		},
 		{
-			exitError, `cannot listen on .*: address already in use; choose another --control`,
+			exitError, `cannot listen on .*: address already in use`,
 			h.args("--control", taken.Addr().String()),
 		},
 		{exitUsage, `job.yaml:1: unknown key "workrs"; did you mean workers`, with("workrs: 3\n")},
@@ -459,7 +459,7 @@ func TestCoordinatorMistakes(t *testing.T) {
 		"coordinator", "--job", h.file, "--dir", h.dir, "--listen", "127.0.0.1:0")
 	h.leader.Kill()
 	other := newHosted(t, "127.0.0.1", map[string]string{"workers": "4"})
-	wantRefused(t, exitUsage, `has another job than .*: job.slots is 3 there, but 4 is requested; name another --dir`,
+	wantRefused(t, exitUsage, `different job than .*: job.slots is 3 there, but 4 is requested`,
 		"coordinator", "--job", other.file, "--dir", h.dir, "--listen", "127.0.0.1:0")
 	must(t, os.Remove(secretOf(h.dir)))
 	wantRefused(t, exitUsage, `the run's secret: .*no such file`, h.args()...)
@@ -471,13 +471,13 @@ func TestServicesInPlain(t *testing.T) {
 	t.Parallel()
 	h, made := newHosted(t, "127.0.0.1", nil), newKeys(t)
 	const store, log = "s3://bucket/a?endpoint=http://s3:9000", "nats://10.9.9.9:4222"
-	wantRefused(t, exitUsage, `way to the registry etcd://10.9.9.9:1/a \(name its .*\?ca=FILE\): `+
-		`do as suggested, or use --insecure`, h.args("--registry", "etcd://10.9.9.9:1/a", "--keys", made)...)
+	wantRefused(t, exitUsage, `way to the registry etcd://10.9.9.9:1/a \(set its .*\?ca=FILE\)`,
+		h.args("--registry", "etcd://10.9.9.9:1/a", "--keys", made)...)
 	stored := newHosted(t, "127.0.0.1", map[string]string{"store": store})
-	wantRefused(t, exitUsage, `way to the store http://s3:9000 \(write https://\): do as`, stored.args()...)
-	wantRefused(t, exitUsage, `way to the store http://s3:9000 \(write https://\): do as`, "train", "softmax",
+	wantRefused(t, exitUsage, `way to the store http://s3:9000 \(write https://\)`, stored.args()...)
+	wantRefused(t, exitUsage, `way to the store http://s3:9000 \(write https://\)`, "train", "softmax",
 		"--out", newFolder(t), "--store", store)
-	wantRefused(t, exitUsage, `way to the update log nats://10.9.9.9:4222 \(write tls://\): do as`, "train",
+	wantRefused(t, exitUsage, `way to the update log nats://10.9.9.9:4222 \(write tls://\)`, "train",
 		"softmax", "--out", newFolder(t), "--recovery", "stateless", "--log", log, "--keys", made)
 	for _, dir := range []string{h.dir, stored.dir} {
 		if entries, err := os.ReadDir(dir); err == nil {
@@ -505,32 +505,32 @@ func TestHostMistakes(t *testing.T) {
 		want string
 		args []string
 	}{
-		{exitUsage, `no job is named; write --join`, []string{"host"}},
+		{exitUsage, `no job given; add --join`, []string{"host"}},
 		{exitUsage, `--join nowhere: invalid address "nowhere"; write HOST:PORT`, at("nowhere", secret)},
 		{exitUsage, `--join .*: invalid address ""`, at(h.addr+",", secret)},
-		{exitUsage, `--join 0.0.0.0:7000: 0.0.0.0 stands for every address`, at("0.0.0.0:7000", secret)},
+		{exitUsage, `--join 0.0.0.0:7000: 0.0.0.0 means every address`, at("0.0.0.0:7000", secret)},
 		{
 			exitUsage, `the run's secret: .*no such file or directory; if the job has keys, name .* with --keys`,
 			[]string{"host", "--join", h.addr, "--dir", newFolder(t)},
 		},
-		{exitError, `the secret of a observer is not this run's`, at(h.addr, wrong)},
-		{exitUsage, `has nothing to do; write --servers N`, at(h.addr, secret, "--servers", "0")},
+		{exitError, `the secret of this observer belongs to another run`, at(h.addr, wrong)},
+		{exitUsage, `nothing to do; add --servers N`, at(h.addr, secret, "--servers", "0")},
 		{exitUsage, `--servers -1; choose 0 to`, at(h.addr, secret, "--servers=-1")},
 		{exitUsage, `the host has no workers; add --workers N`, at(h.addr, secret, "--", "true")},
 		{
 			exitUsage, `cannot run /nonexistent: no such file`,
 			at(h.addr, secret, "--workers", "1", "--", "/nonexistent"),
 		},
-		{exitUsage, `are programs of your own; add the command that starts one`, at(own.addr, wrong, "--workers", "1")},
+		{exitUsage, `add the command that starts it`, at(own.addr, wrong, "--workers", "1")},
 		{exitUsage, `belongs to job "0123456789abcdef", but the job at`, append(at(h.addr, secret), "--dir", taken)},
 		{exitUsage, `--listen a:b: write HOST:PORT`, at(h.addr, secret, "--listen", "a:b")},
 		{
-			exitError, `cannot listen on .*: address already in use; choose another --listen`,
+			exitError, `cannot listen on .*: address already in use`,
 			at(h.addr, secret, "--listen", h.addr),
 		},
 		{exitUsage, `--metrics 127.0.0.1:0: choose a port`, at(h.addr, secret, "--metrics", "127.0.0.1:0")},
 		{
-			exitError, `server-0: --listen 0.0.0.0:0 is every address of this machine`,
+			exitError, `server-0: --listen 0.0.0.0:0 means every address`,
 			at(h.addr, secret, "--listen", "0.0.0.0"),
 		},
 	} {
@@ -539,7 +539,7 @@ func TestHostMistakes(t *testing.T) {
 	dir := newFolder(t)
 	first := h.host(dir)
 	first.Says("1 servers and 0 workers")
-	wantRefused(t, exitUsage, `another host has .*: pid \d+`,
+	wantRefused(t, exitUsage, `another host uses .*: pid \d+`,
 		"host", "--join", h.addr, "--secret-file", secret, "--dir", dir)
 	kill(first)
 	wantRefused(t, exitUsage, `its processes run on several hosts`, "fault", "--run", h.dir, "kill:server:0@0s")

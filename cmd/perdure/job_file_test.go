@@ -66,7 +66,7 @@ func TestJobFileRefused(t *testing.T) {
 		{"train", "\nrank: 3\n", `:2: rank is only valid in job files of perdure train mf`},
 		{"train", "resume: a\n", `:1: resume is not allowed in a job file`},
 		{"train", "seed: 3\n\nconsistency: bpp\n", `:3: unknown consistency model "bpp"; choose`},
-		{"train", "clocks: 9\nmtbf: 6h\nrecovery: none\n", `:2: --mtbf determines the interval`},
+		{"train", "clocks: 9\nmtbf: 6h\nrecovery: none\n", `:2: --mtbf determines the automatic checkpoint interval`},
 		{"train", "servers: 2\nfault: [kill:server:9@clock:3]\n", `:2: fault "kill:server:9@clock:3": there is no`},
 		{"train", "- workers\n", `:1: the document is a list; write a map`},
 		{"train", "workers: [\n", `:1: invalid YAML`},

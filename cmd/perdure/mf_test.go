@@ -135,7 +135,7 @@ func TestAlternate(t *testing.T) {
 		t.Errorf("the loss for implicit feedback is %v", *seen.TestLoss)
 	}
 	wantRefused(t, exitUsage, `choose sgd or als`, "train", "mf", "--solver", "sdg")
-	wantRefused(t, exitUsage, "no update rule or learning rate", "train", "mf", "--solver", "als", "--lr", "0.1")
-	wantRefused(t, exitUsage, "the solver als alone", "train", "mf", "--implicit", "3")
+	wantRefused(t, exitUsage, "without an update rule", "train", "mf", "--solver", "als", "--lr", "0.1")
+	wantRefused(t, exitUsage, "only the solver als", "train", "mf", "--implicit", "3")
 	wantRefused(t, exitUsage, "above 0", "train", "mf", "--solver", "als", "--l2", "0")
 }

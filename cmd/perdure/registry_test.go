@@ -126,7 +126,7 @@ func TestUnusableRegistry(t *testing.T) {
 			disk.Seal("REGISTRY", 2, nil),
 			at + `written by another version of Perdure \(format 2, this one reads format 1\); use the version that`,
 		},
-		"strange": {disk.Seal("REGISTRY", 1, []byte("revision 1\nwords")), "facts in the registry: "},
+		"strange": {disk.Seal("REGISTRY", 1, []byte("revision 1\nwords")), "job record in the registry: "},
 	} {
 		t.Run(what, func(t *testing.T) {
 			must(t, os.WriteFile(record, bad.content, 0o666))

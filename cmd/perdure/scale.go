@@ -21,7 +21,7 @@ type scaleCmd struct {
 func (c *scaleCmd) Run(ctx context.Context) error {
 	switch {
 	case (c.Workers != 0) == (len(c.Leave) > 0):
-		return fmt.Errorf("%w: give either a number of workers, or the slots that leave with --leave",
+		return fmt.Errorf("%w: give either the number of workers or, with --leave, the slots that leave",
 			perdure.ErrUsage)
 	case c.Workers < 0 || c.Workers > perdure.MaxSlots:
 		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, c.Workers, perdure.MaxSlots)

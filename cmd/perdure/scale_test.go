@@ -83,16 +83,16 @@ func TestGuestJoins(t *testing.T) {
 	guest := start(t, "worker", "--join", controlOf(t, dir), "--secret-file", secretOf(dir))
 	awaitStatus(t, dir, fmt.Sprintf(`worker:3 +pid %d .* live .*, from clock [1-9]`, guest.Process.Pid))
 	for args, want := range map[string]string{
-		"":                             `give either a number of workers`,
-		"3 --leave 1":                  `give either a number of workers`,
+		"":                             `give either the number of workers`,
+		"3 --leave 1":                  `give either the number of workers`,
 		"-- -1":                        `-1 workers; choose 1 to 4096`,
 		"4 --at 0":                     `--at 0; choose a clock of at least 1`,
 		"5 --at 1":                     `clock 1; workers are already at clock \d+`,
 		"5 --at 1000000":               `clock 1000000; the job ends at clock 1000000`,
-		"--leave 9":                    `there is no slot 9 in a job of 4`,
+		"--leave 9":                    `there is no slot 9; the job has 4 slots`,
 		"--leave=-1":                   `invalid slot -1`,
 		"--leave 0,1,2,3":              `at least one must remain`,
-		"--leave 0 --leave 0":          `slot 0 is named twice`,
+		"--leave 0 --leave 0":          `slot 0 is listed twice`,
 		"--leave 3 --leave 2147483648": `invalid slot 2147483648`,
 	} {
 		wantRefused(t, exitUsage, want, append([]string{"scale", "--run", dir}, strings.Fields(args)...)...)
@@ -119,11 +119,11 @@ func TestScaleMistakes(t *testing.T) {
 		"--scale 0@clock:5":                               `0 workers; at least one must remain`,
 		"--scale 4@clock:0":                               `4 workers from clock 0 on`,
 		"--scale 4@clock:60":                              `4 workers from clock 60 on, but the job has clocks 0 to 60`,
-		"--scale 4@clock:9 --scale 2@clock:9":             `name them in the order of their clocks`,
+		"--scale 4@clock:9 --scale 2@clock:9":             `list changes in order of clock`,
 		"--scale 5000@clock:9":                            `a job has at most 4096`,
 		"--scale 4000@clock:9":                            `4000 workers for \d+ training examples`,
-		"--fault kill:worker:3@clock:5":                   `this job's 3 workers`,
-		"--scale 4@clock:9 --fault kill:worker:4@clock:5": `this job's 4 workers`,
+		"--fault kill:worker:3@clock:5":                   `this job has 3 workers`,
+		"--scale 4@clock:9 --fault kill:worker:4@clock:5": `this job has 4 workers`,
 	} {
 		wantRefused(t, exitUsage, want, small(append(strings.Fields(args), "--out", newFolder(t))...)...)
 	}

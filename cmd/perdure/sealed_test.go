@@ -61,7 +61,7 @@ func sealedCases(same, other string) []sealedCase {
 		},
 		{
 			[]string{`"Data": "[^"]*"`, `"Data": "` + other + `"`},
-			`the data of .* have changed since the checkpoint was made`,
+			`the data of .* has changed since the checkpoint was made`,
 		},
 		{[]string{`"Data": "[^"]*"`, `"Data": ""`}, `the data of`},
 	}

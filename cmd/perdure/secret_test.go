@@ -63,13 +63,12 @@ func TestSecretIsKept(t *testing.T) {
 	open := filepath.Join(t.TempDir(), "open")
 	must(t, os.WriteFile(open, []byte(drawn[0]+"\n"), 0o644))
 	for args, want := range map[string]string{
-		"status --address " + address:                           "the run requires its secret",
-		"stop --address " + address + " --secret-file " + other: "the secret is not this run's",
-		"stop --address " + address + " --secret-file " + open:  "chmod 600",
-		"stop --address " + address + " --secret-file /dev/zero": "is not a file with a run's " +
-			"secret",
+		"status --address " + address:                            "the run requires its secret",
+		"stop --address " + address + " --secret-file " + other:  "the secret belongs to another run",
+		"stop --address " + address + " --secret-file " + open:   "chmod 600",
+		"stop --address " + address + " --secret-file /dev/zero": "does not contain a run's secret",
 		"worker --join " + status[1] + " --secret-file " +
-			other: "the secret of a .* is not this run's",
+			other: "the secret of this .* belongs to another run",
 		"fault kill:worker:99@0s --run " + dir:                                         "there is no worker:99",
 		"fault kill:server:99@0s --run " + dir:                                         "there is no server:99",
 		"server --join " + status[1] + " --secret-file " + other + " --run " + dir:     "secret",

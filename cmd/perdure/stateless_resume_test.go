@@ -119,7 +119,7 @@ func TestStatelessNotResumed(t *testing.T) {
 			t.Error("a rejected run leaves a directory")
 		}
 	}
-	wantRefused(t, exitUsage, "only stateless can resume from a log; leave it out", "train", "--resume", dir,
+	wantRefused(t, exitUsage, "only stateless can resume from a log", "train", "--resume", dir,
 		"--clocks",
 		"1000000", "--recovery", "resend:5")
 	wantRefused(t, exitUsage, "--shards cannot be changed with --resume", "train", "--resume", dir, "--shards", "2")

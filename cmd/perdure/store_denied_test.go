@@ -83,8 +83,7 @@ func TestPruneStoreAlive(t *testing.T) {
 	p := start(t, small("--clocks", "1000000", "--store", place, "--out", dir)...)
 	awaitEvent(t, dir, "is durable", 1)
 	prune := []string{"checkpoint", "prune", place, "--keep", "1"}
-	wantRefused(t, exitUsage, "taken: it belongs to job [0-9a-f]+ .softmax., which may still be running: name its "+
-		"run's directory",
+	wantRefused(t, exitUsage, "taken: it belongs to job [0-9a-f]+ .softmax., which may still be running",
 		prune...)
 	p.Stop()
 	wantRefused(t, exitUsage, "which may still be running", prune...)

@@ -60,7 +60,7 @@ func TestLogLook(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o666))
 	wantOut(t, 1, []string{"log", "verify", file}, "perdure: "+file+
-		" is a file; name the directory of a log, or of a run that has one\n")
+		" is a file; specify the directory of a log, or of a run with a log\n")
 	secret, at, _ := strings.Cut(s.URL(), "@")
 	wantOut(t, 1, []string{"log", "verify", "nats://other@" + at},
 		"perdure: the log at nats://"+at+" does not accept these credentials\n")
@@ -319,7 +319,7 @@ func TestLogDumpMost(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), []byte("{"), 0o666))
 	wantOut(t, 2, []string{"log", "verify", whole}, "run.json is not a run's settings file: ",
-		"; to inspect the log without it, name the directory "+settings.LogFolder(whole)+"\n")
+		"; to inspect the log without it, specify the directory "+settings.LogFolder(whole)+"\n")
 	wantOut(t, 0, []string{"log", "verify", settings.LogFolder(whole)}, soundStreams...)
 }
 

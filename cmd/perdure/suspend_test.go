@@ -37,7 +37,7 @@ func TestSuspendMistakes(t *testing.T) {
 		"5":     `--suspend-after "5"; write a time`,
 		"-1s":   `--suspend-after "-1s"; write a time`,
 		"10us":  `write a time`,
-		"300ms": `0 under bsp, which waits for every worker`,
+		"300ms": `bsp waits for every worker`,
 	} {
 		wantRefused(t, exitUsage, want, small("--suspend-after="+text, "--out", newFolder(t))...)
 	}

@@ -50,7 +50,6 @@ func TestTakeOverMistakes(t *testing.T) {
 	} {
 		wantRefused(t, exitUsage, want, small("--take-over-after="+text, "--out", newFolder(t))...)
 	}
-	wantRefused(t, exitUsage, "--take-over-after has no effect with --no-replace, under which other servers take "+
-		"over immediately",
+	wantRefused(t, exitUsage, "--take-over-after has no effect with --no-replace",
 		small("--take-over-after", "5s", "--no-replace", "--out", newFolder(t))...)
 }

@@ -69,7 +69,7 @@ func TestTokenFile(t *testing.T) {
 	wantOut(t, 0, []string{"status", "--run", dir, "--token-file", filepath.Join(ci, "ci")}, "server:1")
 	wantOut(t, 0, append(with("status", "ci"), "--keys", ring), "server:1")
 	start(t, with("stop", "ci")...).refused(exitError,
-		"viewer/ci may look at the job, but only an operator may change it")
+		"viewer/ci may view the job, but only an operator may change it")
 	start(t, with("status", "all")...).refused(exitUsage, "is accessible to other users .*; run chmod 600")
 
 	call := func(text string) int { return callAs(t, controlOf(t, dir), filepath.Join(ci, keys.CAFile), text) }

@@ -42,8 +42,8 @@ type trainCmd struct {
 // workloadFlags are the workloads and the flags of each.
 type workloadFlags struct {
 	Unnamed struct{}              `cmd:"" default:"withargs" hidden:"" help:"Train the default workload."`
-	Softmax settings.SoftmaxFlags `cmd:"" help:"Softmax regression on pictures of clothes (the default)."`
-	CNN     settings.CNNFlags     `cmd:"" name:"cnn" help:"A convolutional network on 28 x 28 pictures."`
+	Softmax settings.SoftmaxFlags `cmd:"" help:"Softmax regression on images of clothing (the default)."`
+	CNN     settings.CNNFlags     `cmd:"" name:"cnn" help:"A convolutional network on 28 x 28 images."`
 	MF      settings.MFFlags      `cmd:"" name:"mf" help:"Matrix factorisation: ratings of items by users."`
 	LogReg  struct{}              `cmd:"" name:"logreg" help:"Logistic regression on sparse features, such as clicks."`
 	LDA     settings.LDAFlags     `cmd:"" name:"lda" help:"Latent Dirichlet allocation: topics of documents."`

@@ -291,7 +291,7 @@ func TestWatchRefused(t *testing.T) {
 	}
 	wantRefused(t, exitUsage, `--metrics 9464: write HOST:PORT`, small("--metrics", "9464", "--out", dir)...)
 	wantRefused(t, exitUsage, `--log-format`, small("--log-format", "xml", "--out", dir)...)
-	wantRefused(t, exitError, `cannot listen on \S+ for metrics: address already in use; choose another --metrics`,
+	wantRefused(t, exitError, `cannot listen on \S+ for metrics: address already in use`,
 		"server", "--join", "127.0.0.1:1", "--run", dir, "--metrics", l.Addr().String())
 }
 

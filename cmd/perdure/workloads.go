@@ -111,7 +111,7 @@ func (c *dataListCmd) Run() error {
 			return listItem{Name: s.Name, Line: s.Summary}
 		}))
 	}
-	fmt.Fprintf(stdout, "%-14s %s\n", "(embedded)", "10,000 + 2,000 pictures of Fashion-MNIST; needs no fetching")
+	fmt.Fprintf(stdout, "%-14s %s\n", "(embedded)", "10,000 + 2,000 images of Fashion-MNIST; no fetching needed")
 	for _, s := range dataset.Sets() {
 		fmt.Fprintf(stdout, "%-14s %s\n", s.Name, s.Summary)
 	}

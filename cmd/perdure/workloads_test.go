@@ -100,7 +100,7 @@ func TestBowl(t *testing.T) {
 		"train", "quadratic", "--quiet", "--condition", "10", "--workers", "2", "--clocks", "25", "--shards", "4",
 	}
 	calm, run := trained(t, flags...)
-	if len(calm.Findings) != 2 || !strings.Contains(calm.Findings[1], "factor 0.818182") {
+	if len(calm.Findings) != 2 || !strings.Contains(calm.Findings[1], "at least 0.818182") {
 		t.Errorf("%q", calm.Findings)
 	}
 	judged := column(t, run, "test_rmse")
@@ -116,7 +116,7 @@ func TestBowl(t *testing.T) {
 		t.Errorf("the distance from x* is %v after rows were lost, %v undisturbed", *lost.TestRMSE, *calm.TestRMSE)
 	}
 	wantRefused(t, exitUsage, "condition 0.5", "train", "quadratic", "--condition", "0.5")
-	wantRefused(t, exitUsage, "it has no examples", "train", "quadratic", "--batch", "3")
+	wantRefused(t, exitUsage, "has no examples", "train", "quadratic", "--batch", "3")
 }
 
 // TestFullBatch: clocks over all examples reach a lower loss than clocks over a few, and survive kills.
@@ -131,6 +131,6 @@ func TestFullBatch(t *testing.T) {
 	if *killed.ModelSHA256 != *calm.ModelSHA256 {
 		t.Error("the model differs after kills")
 	}
-	wantRefused(t, exitUsage, "leave one of them out", append(flags, "--batch", "4")...)
+	wantRefused(t, exitUsage, "full batches", append(flags, "--batch", "4")...)
 	wantRefused(t, exitUsage, "weight decay -1", "train", "softmax", "--l2=-1")
 }

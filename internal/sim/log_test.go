@@ -69,7 +69,7 @@ func TestUnusableLog(t *testing.T) {
 		}, updatelog.ErrDamaged, []string{"record 7", "shard 1"}},
 		{"another log, older than the snapshots", 1 << 10, func(c *sim.Cluster, _ perdure.JobSpec) {
 			c.ReplaceLog()
-		}, nil, []string{"the snapshot contains all records before", "give the job its original log"}},
+		}, nil, []string{"the snapshot contains all records before", "use the job's original log"}},
 		{"a log that lost its end without a death", 1 << 20, func(c *sim.Cluster, job perdure.JobSpec) {
 			c.Log().TruncateFrom(job.ID, 1, 7)
 		}, updatelog.ErrDamaged, []string{"record 7", "shard 1", "it was acknowledged"}},

@@ -200,7 +200,7 @@ def test_mistakes(job: perdure.Job) -> None:
         "with room for 2 rows": lambda: table.get([1, 2], out=np.zeros((1, 4), np.float32)),
         "out is float64": lambda: table.get([1], out=np.zeros((1, 4))),
         "unknown measure loss": lambda: job.report(loss=1.0),
-        "exists already with other": lambda: job.table("w", rows=9, dim=4, rule=perdure.Adam(1e-3)),
+        "already exists with different": lambda: job.table("w", rows=9, dim=4, rule=perdure.Adam(1e-3)),
         "not a finite number > 0": lambda: job.table("v", rows=9, dim=4, rule=perdure.Adam(-1)),
         "weighted": lambda: table.weigh(1.0),
         'unknown field "inti"': lambda: job.table("v", rows=9, dim=4, rule=perdure.Add(), inti="normal"),

@@ -51,9 +51,9 @@ def test_who_is_refused(guarded: Cluster, keys: Path, tmp_path: Path) -> None:
     address, secret = guarded.owner.coordinator, guarded.owner.secret_file
     other = new_keys(tmp_path / "other")
     for kind, folder, said in (
-        (perdure.Refused, "", "the job has keys, and the caller shows none; name them with"),
+        (perdure.Refused, "", "the job requires keys"),
         (perdure.Refused, other / "worker", "another job's keys"),
-        (perdure.Refused, keys / "viewer", "viewer/viewer does not let its holder be a worker"),
+        (perdure.Refused, keys / "viewer", "viewer/viewer does not allow the role worker"),
         (perdure.UsageError, keys / "nothing", "no such file"),
     ):
         with pytest.raises(kind, match=said) as refused:

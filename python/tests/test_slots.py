@@ -19,7 +19,7 @@ def test_two_programs_in_a_slot(cluster: Cluster) -> None:
     first = cluster.join(0)
     table = first.table("w", rows=4, dim=2, rule=perdure.Add())
     where = (cluster.owner.coordinator, cluster.owner.secret_file)
-    with pytest.raises(perdure.PerdureError, match=r"worker:0 is taken$") as raised:
+    with pytest.raises(perdure.PerdureError, match=r"runs as worker:0$") as raised:
         perdure.join(*where, slot=0, patience=0.5)
     assert "\n" not in str(raised.value)
     table.inc([1], [[5, 5]])
@@ -91,7 +91,7 @@ def test_nothing_comes_back() -> None:
 @pytest.mark.parametrize("where", ["host", "host:", "host:port", ":7000", "0.0.0.0:7000"])
 def test_no_address(where: str) -> None:
     """An invalid address is rejected without waiting."""
-    with pytest.raises(perdure.UsageError, match=r"write HOST:PORT|stands for every address") as raised:
+    with pytest.raises(perdure.UsageError, match=r"write HOST:PORT|means every address") as raised:
         perdure.join(where, patience=600)
     assert "\n" not in str(raised.value)
 
@@ -108,10 +108,10 @@ def test_other_secret(cluster: Cluster, tmp_path: Path) -> None:
         (
             str(other),
             perdure.Refused,
-            "the secret of a worker is not this run's; it is in the file that PERDURE_SECRET",
+            "belongs to another run",
         ),
-        ("", perdure.Refused, "the secret of a worker is missing; it is in the file that PERDURE_SECRET_FILE names"),
-        (str(words), perdure.UsageError, "has no run's secret, which is a line of 64 hexadecimal digits"),
+        ("", perdure.Refused, "the secret of this worker is missing; set PERDURE_SECRET_FILE"),
+        (str(words), perdure.UsageError, "does not contain a run's secret, a line of 64 hexadecimal digits"),
         (str(tmp_path / "none"), perdure.UsageError, "the run's secret: .*none: no such file"),
     ):
         with pytest.raises(kind, match=said) as raised:

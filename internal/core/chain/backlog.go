@@ -80,8 +80,8 @@ func (l *Link) entry(from *replica.Reader, f *wire.Frame) replica.Entry {
 }
 
 func (l *Link) errBacklog(from *replica.Reader, f *wire.Frame, n, most int64) error {
-	return fmt.Errorf("slot %d has %d bytes of updates on shard %d that are not applied yet, "+
-		"up to clock %d; at most %d bytes are kept", from.Slot, n, l.fence.Shard, f.Clock, most)
+	return fmt.Errorf("shard %[3]d already holds %[2]d bytes of unapplied updates of slot %[1]d, up to clock %[4]d; "+
+		"the limit is %[5]d bytes", from.Slot, n, l.fence.Shard, f.Clock, most)
 }
 
 // FromLog converts a record of an update log to an entry. An error means that a worker or a head violated the rules by

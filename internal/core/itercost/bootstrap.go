@@ -73,7 +73,7 @@ func interval[T any](b Bootstrap, sample []T, of func([]T) Range) (Interval, err
 	}
 	estimate := of(sample)
 	if estimate == unknown {
-		return Interval{}, fmt.Errorf("%w: of %d, nothing is known of what is asked for", ErrSample, len(sample))
+		return Interval{}, fmt.Errorf("%w: none of its %d members has a known value", ErrSample, len(sample))
 	}
 	var drawn []T
 	low, high := b.spread(func(l *splitMix64) Range {
@@ -98,7 +98,7 @@ func (b Bootstrap) withDefaults() (Bootstrap, error) {
 	}
 	switch {
 	case b.Draws < 1:
-		return b, fmt.Errorf("itercost: %d draws; choose 1 at least", b.Draws)
+		return b, fmt.Errorf("itercost: %d draws; choose at least 1", b.Draws)
 	case !(b.Level > 0 && b.Level < 1):
 		return b, fmt.Errorf("itercost: level %v is outside (0, 1)", b.Level)
 	}
@@ -108,7 +108,7 @@ func (b Bootstrap) withDefaults() (Bootstrap, error) {
 // groups groups the members of a sample of size n that are drawn together, in the order of each group's first member.
 func (b Bootstrap) groups(n int) (units [][]int, err error) {
 	if b.Baselines != nil && len(b.Baselines) != n {
-		return nil, fmt.Errorf("%w: %d twins for %d", ErrSample, len(b.Baselines), n)
+		return nil, fmt.Errorf("%w: it has %[3]d members, but %[2]d twins", ErrSample, len(b.Baselines), n)
 	}
 	of := map[int]int{} // index in units by twin
 	for i := range n {

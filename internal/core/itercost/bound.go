@@ -42,8 +42,8 @@ func NewBound(c, start float64, perturbations []Perturbation) (Bound, error) {
 	terms := []float64{b.logStart}
 	for _, p := range perturbations {
 		if p.Clock < 0 || !(p.Norm >= 0) || !finite(p.Norm) {
-			return Bound{}, fmt.Errorf("itercost: a perturbation of %v at clock %d; its norm must be finite and its "+
-				"clock and norm at least 0", p.Norm, p.Clock)
+			return Bound{}, fmt.Errorf("itercost: invalid perturbation of norm %v at clock %d; the norm must be "+
+				"finite, and both must be ≥ 0", p.Norm, p.Clock)
 		}
 		terms = append(terms, math.Log(p.Norm)+float64(p.Clock)*b.logC)
 	}
@@ -55,7 +55,7 @@ func NewBound(c, start float64, perturbations []Perturbation) (Bound, error) {
 // If the quotient is within rounding error of a whole number, the result may be off by one.
 func (b Bound) Kappa(epsilon float64) (int, error) {
 	if !(epsilon > 0) || !finite(epsilon) {
-		return 0, fmt.Errorf("itercost: ε is %v; a distance needs one that is finite and above 0", epsilon)
+		return 0, fmt.Errorf("itercost: ε is %v; for a distance it must be finite and above 0", epsilon)
 	}
 	return int(min(max(0, math.Ceil((b.logAll-math.Log(epsilon))/b.logC)), 1<<53)), nil
 }

@@ -43,17 +43,19 @@ func Between[F Float](truth, restored []Table[F]) (Delta, error) {
 		r := restored[i]
 		switch {
 		case t.Name != r.Name:
-			return nil, fmt.Errorf("%w: table %d is %s, restored %s", ErrTables, i, t.Name, r.Name)
+			return nil, fmt.Errorf("%w: table %d is %s, but the restored one is %s", ErrTables, i, t.Name, r.Name)
 		case t.Dim < 1 || t.Dim != r.Dim:
-			return nil, fmt.Errorf("%w: table %s has rows of %d values, restored of %d", ErrTables, t.Name, t.Dim,
+			return nil, fmt.Errorf("%w: table %s has %d values per row, but the restored one has %d",
+				ErrTables, t.Name, t.Dim,
 				r.Dim)
 		case len(t.Values) != len(r.Values) || len(t.Values)%t.Dim != 0:
-			return nil, fmt.Errorf("%w: table %s has %d values, restored %d, in rows of %d", ErrTables, t.Name,
+			return nil, fmt.Errorf("%w: table %s has %d values, but the restored one has %d, in rows of %d",
+				ErrTables, t.Name,
 				len(t.Values), len(r.Values), t.Dim)
 		}
 		rows, bad := rowNorms(t.Values, r.Values, t.Dim)
 		if bad >= 0 {
-			return nil, fmt.Errorf("%w: row %d of table %s holds a value that is not finite", ErrTables, bad, t.Name)
+			return nil, fmt.Errorf("%w: row %d of table %s contains a value that is not finite", ErrTables, bad, t.Name)
 		}
 		delta[i] = TableDelta{t.Name, rows}
 	}

@@ -35,7 +35,8 @@ func (b Bootstrap) Rate(distances Series) (Rate, error) {
 		return Rate{}, err
 	}
 	if len(distances) < 3 {
-		return Rate{}, fmt.Errorf("%w: %d distances give no rate; 3 are needed", ErrSeries, len(distances))
+		return Rate{}, fmt.Errorf("%w: %d distances are too few to compute a rate; at least 3 are needed",
+			ErrSeries, len(distances))
 	}
 	clocks, logs := make([]float64, len(distances)), make([]float64, len(distances))
 	steepest := math.Inf(-1)
@@ -51,7 +52,7 @@ func (b Bootstrap) Rate(distances Series) (Rate, error) {
 	}
 	level, slope := stat.LinearRegression(clocks, logs, nil, false)
 	if slope >= 0 {
-		return Rate{}, fmt.Errorf("%w: the series gives %.4g: it does not fall", ErrRate, math.Exp(slope))
+		return Rate{}, fmt.Errorf("%w: the distances do not decrease; their rate is %.4g", ErrRate, math.Exp(slope))
 	}
 	residuals := logs
 	for i, clock := range clocks {

@@ -15,7 +15,7 @@ func (c *Core) Scale(ch Change) error {
 	case v.Done || c.job.complete || c.record.Failed != "":
 		return fmt.Errorf("%w: membership is closed: the job is ending", perdure.ErrStopped)
 	case c.record.Change != nil:
-		return fmt.Errorf("%w: another change of members is in progress; try again in a moment", perdure.ErrRefused)
+		return fmt.Errorf("%w: another membership change is in progress; try again in a moment", perdure.ErrRefused)
 	}
 	working, _ := c.job.highestClocks()
 	at, err := ch.Clock(working, c.record.End())

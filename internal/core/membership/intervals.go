@@ -94,7 +94,7 @@ func (ch *Change) Apply(slots []protocol.SlotView, at perdure.Clock) (
 // endInterval ends a slot's membership interval at a clock.
 func endInterval(slots []protocol.SlotView, slot perdure.Slot, at perdure.Clock) error {
 	if slot < 0 || int(slot) >= len(slots) {
-		return fmt.Errorf("%w: there is no slot %d in a job of %d", perdure.ErrUsage, slot, len(slots))
+		return fmt.Errorf("%w: there is no slot %d; the job has %d slots", perdure.ErrUsage, slot, len(slots))
 	}
 	sl := &slots[slot]
 	switch {
@@ -163,13 +163,13 @@ func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error
 // not started. Changes must be planned in the order of their clocks.
 func plannedChange(v *protocol.View, workers int, at perdure.Clock) (Change, error) {
 	if at <= v.Cut || v.End > 0 && at >= v.End {
-		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, but the job has clocks %d to %d; choose one "+
-			"between", perdure.ErrUsage, workers, at, v.Cut, v.End)
+		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, but the job has clocks %d to %d; choose one of "+
+			"these", perdure.ErrUsage, workers, at, v.Cut, v.End)
 	}
 	for _, s := range v.Slots {
 		if s.From >= at || s.Until >= at {
-			return Change{}, fmt.Errorf("%w: %d workers from clock %d on come after those of clock %d; name "+
-				"them in the order of their clocks", perdure.ErrUsage, workers, at, max(s.From, s.Until))
+			return Change{}, fmt.Errorf("%w: the change to %d workers at clock %d is listed after the one at clock "+
+				"%d; list changes in order of clock", perdure.ErrUsage, workers, at, max(s.From, s.Until))
 		}
 	}
 	return scaledTo(v.Slots, workers, at)

@@ -265,7 +265,7 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 	for _, t := range c.record.View.Tables {
 		if t.Name == spec.Name {
 			if t.Requested() != spec {
-				return fmt.Errorf("%w: table %s already exists with other properties", perdure.ErrRefused, spec.Name)
+				return fmt.Errorf("%w: table %s exists with different properties", perdure.ErrRefused, spec.Name)
 			}
 			return nil
 		}

@@ -32,7 +32,7 @@ func (ro *slotMembership) applyChange(ch Change, working perdure.Clock) {
 		at = working + 1
 	}
 	if at <= working || v.End > 0 && at >= v.End {
-		ro.rec.event("scaled", "", "the change of members is dropped: clock %d is over, or the job ends before it", at)
+		ro.rec.event("scaled", "", "the membership change is dropped: clock %d is over, or the job ends before it", at)
 		return
 	}
 	ch.Leave = slices.DeleteFunc(slices.Clone(ch.Leave), func(slot perdure.Slot) bool {
@@ -48,7 +48,7 @@ func (ro *slotMembership) applyChange(ch Change, working perdure.Clock) {
 	next := ro.record.Clone()
 	joined, err := next.Apply(ch, at)
 	if err != nil { // Scale has already tried it
-		ro.rec.event("scaled", "", "the change of members is dropped: %v", err)
+		ro.rec.event("scaled", "", "the membership change is dropped: %v", err)
 		return
 	}
 	for range len(next.Slots) - len(ro.job.slots) {

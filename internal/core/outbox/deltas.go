@@ -45,7 +45,7 @@ func (t *Table) Weigh(weight float64) error {
 		return fmt.Errorf("table %s: %w", t.spec.Name, err)
 	}
 	if t.spec.Combine != perdure.CombineWeighted {
-		return fmt.Errorf("%w: table %s combines %s, so its updates have no weights; leave Weigh out, or "+
+		return fmt.Errorf("%w: table %s uses combine %s, in which updates have no weights; do not call Weigh, or "+
 			"choose combine weighted", perdure.ErrUsage, t.spec.Name, t.spec.Combine)
 	}
 	t.weight = weight

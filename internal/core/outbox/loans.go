@@ -46,7 +46,8 @@ func (*keepers) Release() {}
 const lent = -1
 
 // ErrLent means that the rows cannot be Inc'd, because the program holds the memory of their deltas.
-var ErrLent = fmt.Errorf("%w: the program holds the memory of these rows' deltas (from Deltas)", perdure.ErrUsage)
+var ErrLent = fmt.Errorf("%w: the program still holds the memory for these rows' deltas, which Deltas returned",
+	perdure.ErrUsage)
 
 // CheckLend returns an error if any of n rows of a dense part, starting at row at, was Inc'd in this clock or is lent.
 func (d *Deltas) CheckLend(at, n int) error {
@@ -58,7 +59,7 @@ func (d *Deltas) CheckLend(at, n int) error {
 			return ErrLent
 		}
 		if k != 0 {
-			return fmt.Errorf("%w: some of these rows were Inc'd in this clock", perdure.ErrUsage)
+			return fmt.Errorf("%w: Inc was already called for some of these rows in this clock", perdure.ErrUsage)
 		}
 	}
 	return nil

@@ -233,9 +233,8 @@ type packer struct {
 // bytes than a server keeps.
 func (p *packer) check() error {
 	if n := len(p.u.parts); n >= math.MaxUint16 || p.u.bytes > wire.MaxUpdateBytes/2 {
-		return fmt.Errorf("%w: an update of %d bytes in %d parts to one shard is too large: at most %d bytes "+
-			"in %d parts of up to %d bytes are allowed; use more shards, tables that are not whole, or Flush "+
-			"less often",
+		return fmt.Errorf("%w: an update of %d bytes in %d parts to one shard is too large: at most %d bytes in %d "+
+			"parts of up to %d bytes are allowed; use more shards, do not keep tables whole, or call Flush less often",
 			perdure.ErrUsage, p.u.bytes, n, int64(wire.MaxUpdateBytes/2), math.MaxUint16-1, wire.PartBytes)
 	}
 	return nil

@@ -71,7 +71,7 @@ func TestBadWeights(t *testing.T) {
 		}
 	}
 	err := b.tables[0].Weigh(1)
-	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "combines each") {
+	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), "combine each") {
 		t.Errorf("a weight for a table that does not combine by weight: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 var (
 	// ErrViewGap is returned for a change that does not fit the present view. The receiver then needs the whole view.
-	ErrViewGap = errors.New("perdure: the view delta does not fit the present view")
+	ErrViewGap = errors.New("perdure: the view delta does not match the current view")
 
 	// ErrStatusGap is returned for a status delta whose predecessor was not received. The receiver closes the
 	// connection, and the next one starts with the whole status.

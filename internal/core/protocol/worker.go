@@ -71,7 +71,7 @@ func (s *WorkerStatus) CheckSize(job *perdure.JobSpec) error {
 			len(s.Unreachable), perdure.MaxServers)
 	}
 	if len(s.Acked) > job.Shards {
-		return fmt.Errorf("%w: a worker reports acknowledgements of %d shards of %d", perdure.ErrRefused,
+		return fmt.Errorf("%w: a worker reports acknowledgements for %d shards; the job has %d", perdure.ErrRefused,
 			len(s.Acked), job.Shards)
 	}
 	if o := s.Outage; o != nil && (len(o.Shards) > job.Shards || o.Seconds < 0 || o.Bytes < 0) {

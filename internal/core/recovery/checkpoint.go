@@ -25,7 +25,7 @@ func (s checkpoint) OnWorkerDeath(Death) Action { return Action{Kind: Continue} 
 
 func (s checkpoint) CheckContinue() error {
 	return cannotContinue(s.r, "after an outage all shards roll back to the last checkpoint, which undoes the work "+
-		"of that time")
+		"done during the outage")
 }
 
 func (s checkpoint) CheckResume() error { return nil }

@@ -23,7 +23,7 @@ func (s none) OnTornClock() Action { return Action{Kind: Continue} } // the shar
 func (s none) OnWorkerDeath(Death) Action { return Action{Kind: Continue} }
 
 func (s none) CheckContinue() error {
-	return cannotContinue(s.r, "the rows of the shard are lost, and start again with their initial values")
+	return cannotContinue(s.r, "the rows of the shard are lost and start again with their initial values")
 }
 
 func (s none) CheckResume() error { return nothingSaved(s.r) }

@@ -195,8 +195,8 @@ func TestMayResume(t *testing.T) {
 		s := recovery.Of(parse(t, name))
 		err := s.CheckResume()
 		if (err == nil) != may || may != (s.Traits().SavesAny() || s.Traits().UsesLog()) || err != nil &&
-			(!strings.HasPrefix(err.Error(), "a run under "+name+" keeps no checkpoints, and ") ||
-				!strings.Contains(err.Error(), "; one under resend:C")) {
+			(!strings.HasPrefix(err.Error(), "a run with recovery "+name+" keeps no checkpoints") ||
+				!strings.Contains(err.Error(), "resend:C")) {
 			t.Errorf("%s: may a later run resume it: %v", name, err)
 		}
 	}

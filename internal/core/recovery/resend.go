@@ -24,8 +24,8 @@ func (s resend) OnLostShards(l Loss) Action {
 	case l.Publishing:
 		return Action{Kind: Wait} // until it is known which checkpoint is the newest
 	case l.UnretainedSlot >= 0:
-		return s.unkept("%d shards were lost, and no process has kept what earlier processes of worker:%d did since "+
-			"clock %d", l.Shards, l.UnretainedSlot, l.Durable)
+		return s.unkept("%d shards were lost, and no process has a copy of the updates that earlier processes of "+
+			"worker:%d made since clock %d", l.Shards, l.UnretainedSlot, l.Durable)
 	}
 	return Action{Kind: Restore}
 }

@@ -21,7 +21,7 @@ func (s stateless) OnLostShards(Loss) Action { return Action{Kind: Replay} }
 
 func (s stateless) OnTornClock() Action {
 	return fail("the update log has lost some updates, or is a different one, or the job record is an older copy; " +
-		"restore them, or start the job again")
+		"restore a copy of them, or start the job again")
 }
 
 // its next process continues from the log

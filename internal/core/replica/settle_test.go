@@ -121,7 +121,7 @@ var stepCases = []stand{
 		base := wire.State{Applied: []perdure.Clock{3, 4}}
 		b.fact(wire.KindBase, perdure.NoSlot, 0, 0, wire.AppendState(nil, &base))
 		return b.Effects().Fail
-	}, "shard 0: wire: malformed payload: a base of 2 slots in a job of 1"},
+	}, "shard 0: wire: malformed payload: the base has 2 slots, but the job has 1"},
 	{"a slot that starts later has no saved state, others keep theirs", "asp", "none", 2, func(b *bench) any {
 		b.State.rows.states = [][]byte{[]byte("a"), []byte("b")}
 		intervals := []protocol.Interval{{From: 0}, {From: 5}, {From: 7}}

@@ -232,7 +232,7 @@ func (in *IncomingSnapshot) addPart(t *headerTable) error {
 		rows = t.Rows
 	}
 	if t.Rows != rows || rows < 0 || rows > table.MaxStoredRows && t.Spec.Sparse {
-		return fmt.Errorf("the snapshot has a wrong number of rows (%d) of table %s", t.Rows, t.Spec.Name)
+		return fmt.Errorf("the snapshot has the wrong number of rows (%d) for table %s", t.Rows, t.Spec.Name)
 	}
 	p := table.NewUninitialized(t.Spec, perdure.TableID(len(in.content.Parts)), in.job.Seed, first, rows)
 	in.content.Parts = append(in.content.Parts, p)

@@ -309,7 +309,7 @@ func (st *State) raise(f *wire.Frame) error {
 		return err
 	}
 	if n := len(st.intake.Applied()); len(a.Applied) > n {
-		return fmt.Errorf("%w: a base of %d slots in a job of %d", wire.ErrPayload, len(a.Applied), n)
+		return fmt.Errorf("%w: the base has %d slots, but the job has %d", wire.ErrPayload, len(a.Applied), n)
 	}
 	for slot, n := range st.intake.Applied() {
 		if slot < len(a.Applied) && a.Applied[slot] > n {
@@ -327,7 +327,7 @@ func (st *State) setMembership(f *wire.Frame) error {
 		return err
 	}
 	if n := len(st.intake.Applied()); len(intervals) < n || len(intervals) > perdure.MaxSlots {
-		return fmt.Errorf("%w: a membership of %d slots in a job of %d", wire.ErrPayload, len(intervals), n)
+		return fmt.Errorf("%w: the membership has %d slots, but the job has %d", wire.ErrPayload, len(intervals), n)
 	}
 	for slot, n := range st.intake.Applied() {
 		if intervals[slot].From > n {

@@ -175,7 +175,7 @@ func Unpack(b []byte) (s Saved, err error) {
 		return Saved{Clock: Unknown}, nil
 	}
 	if len(b) < headBytes || string(b[:len(magic)]) != magic {
-		return s, fmt.Errorf("%w: its %d bytes do not start with the mark of a state", ErrFraming, len(b))
+		return s, fmt.Errorf("%w: its %d bytes do not start with the magic number of a slot state", ErrFraming, len(b))
 	}
 	v, kind, le := b[len(magic)], b[len(magic)+1], binary.LittleEndian
 	if v != version {

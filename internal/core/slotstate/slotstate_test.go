@@ -73,7 +73,7 @@ func TestUnpackRefuses(t *testing.T) {
 		refused(bad, "saved state: ")
 		refused(good[:i], "saved state: ")
 	}
-	refused([]byte("state"), "do not start with the mark")
+	refused([]byte("state"), "magic number")
 	for _, version := range []byte{1, 3} {
 		other := bytes.Clone(good)
 		other[16] = version

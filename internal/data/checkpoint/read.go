@@ -41,7 +41,7 @@ func (dst Dest) image(t metaTable) (table.Image, error) {
 	}
 	img, err := dst(t.Spec, t.First, t.Rows)
 	if err == nil && int64(img.Rows) != t.Rows {
-		err = fmt.Errorf("table %s: memory for %d rows, need %d", t.Spec.Name, img.Rows, t.Rows)
+		err = fmt.Errorf("table %s: the buffer holds %d rows, need %d", t.Spec.Name, img.Rows, t.Rows)
 	}
 	if err == nil {
 		err = checkImage(t.Spec, img)

@@ -115,7 +115,8 @@ func (m *Running) check() error {
 		return err
 	}
 	if m.Number < 1 || m.Clock < 0 || m.PastClocks < 0 {
-		return fmt.Errorf("invalid number %d (≥ 1), clock %d (≥ 0) or past clocks %d (≥ 0)", m.Number, m.Clock,
+		return fmt.Errorf("invalid number %d (must be ≥ 1), clock %d (must be ≥ 0) or past clocks %d (must be ≥ 0)",
+			m.Number, m.Clock,
 			m.PastClocks)
 	}
 	for _, t := range m.Tables {

@@ -135,7 +135,7 @@ func (t metaTable) check() error {
 	case t.Spec.Sparse && (t.First != 0 || t.Rows < 0):
 		return fmt.Errorf("sparse table %s: invalid range of %d rows from row %d", t.Spec.Name, t.Rows, t.First)
 	case !t.Spec.Sparse && (t.First < 0 || t.Rows < 0 || t.First > t.Spec.Rows || t.Rows > t.Spec.Rows-t.First):
-		return fmt.Errorf("table %s: range of %d rows from row %d is outside of its %d rows", t.Spec.Name, t.Rows,
+		return fmt.Errorf("table %s: range of %d rows from row %d exceeds its %d rows", t.Spec.Name, t.Rows,
 			t.First, t.Spec.Rows)
 	}
 	return nil
@@ -320,7 +320,7 @@ func (s *Segment) sections() ([]section, error) {
 		if s.kind() != kindFull {
 			out = append(out, bytesSection(sectionRuns, uint32(i), encodeRuns(t.storedRuns(s.Number > 0))))
 		} else if n := countRows(t.runs()); n != t.numRows() {
-			return nil, fmt.Errorf("table %s: only %d of %d rows, but it follows no segment that has the others",
+			return nil, fmt.Errorf("table %s: it contains only %d of %d rows, but follows no segment with the others",
 				t.Spec.Name, n, t.numRows())
 		}
 		for _, c := range columns(t.Spec) {

@@ -110,8 +110,8 @@ func OpenCorpus(path string) (*Corpus, error) {
 	case len(c.Train.Tokens) == 0:
 		return nil, corrupt(path, "has no words to train on")
 	case len(c.Test.Tokens) == 0:
-		return nil, corrupt(path, "has no words in the documents that are held out; give more than %d "+
-			"documents", c.Train.Len()+c.Test.Len())
+		return nil, corrupt(path, "has no words in the held-out documents; use more than %d documents",
+			c.Train.Len()+c.Test.Len())
 	case len(c.Train.Tokens) > maxCorpusTokens:
 		return nil, corrupt(path, "has %d words to train on; at most %d are accepted", len(c.Train.Tokens),
 			maxCorpusTokens)
@@ -123,7 +123,7 @@ func loadCorpus(path string) (*Corpus, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, &FileError{Path: path, Problem: "no such file or folder", Kind: ErrMissing}
+		return nil, &FileError{Path: path, Problem: "no such file or directory", Kind: ErrMissing}
 	case err != nil:
 		return nil, &FileError{Path: path, Problem: "cannot be accessed", Kind: err}
 	case !info.IsDir():

@@ -125,7 +125,7 @@ func readFile(path string) ([]byte, error) {
 		return nil, &FileError{Path: path, Problem: "cannot be read: " + err.Error(), Kind: err}
 	}
 	if slices.Contains(text, 0) {
-		return nil, corrupt(path, "is not a text: it contains zero bytes")
+		return nil, corrupt(path, "is not a text file: it contains zero bytes")
 	}
 	return text, nil
 }

@@ -81,16 +81,16 @@ func checkDir(dir string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return &FileError{
 			Path: dir,
-			Problem: "no such folder; give one with the four idx files of an image set, or with covtrain.csv and " +
-				"covtest.csv", Kind: ErrMissing,
+			Problem: "no such directory; choose one with the four idx files of an image set, or with covtrain.csv " +
+				"and covtest.csv", Kind: ErrMissing,
 		}
 	case err != nil:
 		return readError(dir, "the folder", err)
 	case !info.IsDir():
 		return &FileError{
 			Path: dir,
-			Problem: "is a file; give the folder that holds the four idx files of an image set, or covtrain.csv and " +
-				"covtest.csv", Kind: ErrMissing,
+			Problem: "is a file; choose the directory with the four idx files of an image set, or with covtrain.csv " +
+				"and covtest.csv", Kind: ErrMissing,
 		}
 	}
 	return nil

@@ -106,7 +106,7 @@ func installed(s *source, target string) (bool, error) {
 	}
 	for _, f := range s.files {
 		if err := verify(filepath.Join(target, f.name), f.sha256); err != nil {
-			return false, fmt.Errorf("%w; remove the folder %s and fetch again", err, target)
+			return false, fmt.Errorf("%w; remove the directory %s and fetch again", err, target)
 		}
 	}
 	return true, nil

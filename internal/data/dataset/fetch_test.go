@@ -86,7 +86,7 @@ func TestFetchKeepsOtherFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := fetch(t.Context(), testSource(bringing(goodFiles, nil)), dir, nil)
-	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "remove the folder") {
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "remove the directory") {
 		t.Errorf("error %v", err)
 	}
 	if got, _ := os.ReadFile(own); string(got) != "mine" {

@@ -46,7 +46,7 @@ func (d *ids) row(id string) (int32, error) {
 	case id == "":
 		return 0, errors.New("has no name")
 	case len(id) > maxNameBytes || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
-		return 0, fmt.Errorf("%.40q is not a name: at most %d bytes of UTF-8, and no control characters", id,
+		return 0, fmt.Errorf("%.40q is not a valid name; use at most %d bytes of UTF-8 and no control characters", id,
 			maxNameBytes)
 	case len(d.names) > maxID || d.bytes+len(id) > maxNamesBytes:
 		return 0, fmt.Errorf("too many names at %.40q: %d names of %d bytes so far; use numbers from 0 instead", id,
@@ -61,7 +61,7 @@ func (d *ids) row(id string) (int32, error) {
 func number(id string) (int32, error) {
 	v, err := strconv.ParseUint(id, 10, 64)
 	if err != nil || v > maxID {
-		return 0, fmt.Errorf("%.40q is not a whole number from 0 to %d like the first one", id, maxID)
+		return 0, fmt.Errorf("%.40q is not a whole number from 0 to %d, although the first one is", id, maxID)
 	}
 	return int32(v), nil
 }

@@ -73,10 +73,10 @@ func readIDX(fsys fs.FS, name, shown string, rank int) (dims []int, data []byte,
 	size := int64(1)
 	for _, d := range dims {
 		if d == 0 {
-			return nil, nil, corrupt(shown, "has no elements: the header says dimensions %v", dims)
+			return nil, nil, corrupt(shown, "has no elements: the header specifies dimensions %v", dims)
 		}
 		if int64(d) > maxIDXBytes/size {
-			return nil, nil, corrupt(shown, "the header says dimensions %v, more than the %d bytes that are accepted",
+			return nil, nil, corrupt(shown, "the header specifies dimensions %v, which exceed the limit of %d bytes",
 				dims, int64(maxIDXBytes))
 		}
 		size *= int64(d)
@@ -94,7 +94,7 @@ func readIDXHeader(r io.Reader, shown string, rank int) ([]int, error) {
 		return nil, corrupt(shown, "is not an idx file: it starts with % x, not 00 00", header[:4])
 	}
 	if header[2] != idxUnsignedByte {
-		return nil, corrupt(shown, "holds idx elements of type 0x%02x; only 0x%02x, unsigned byte, is read",
+		return nil, corrupt(shown, "holds idx elements of type 0x%02x; only 0x%02x, unsigned byte, is supported",
 			header[2], idxUnsignedByte)
 	}
 	if int(header[3]) != rank {
@@ -119,7 +119,8 @@ func readExactly(r io.Reader, shown string, size int64) ([]byte, error) {
 		n, err := io.ReadFull(r, data[read:])
 		read += n
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, corrupt(shown, "is truncated: the header says %d bytes of elements, but only %d are present",
+			return nil, corrupt(shown, "is truncated: the header specifies %d bytes of elements, but only %d are "+
+				"present",
 				size, read)
 		}
 		if err != nil {
@@ -136,7 +137,7 @@ func readExactly(r io.Reader, shown string, size int64) ([]byte, error) {
 	var one [1]byte
 	switch _, err := io.ReadFull(r, one[:]); {
 	case err == nil:
-		return nil, corrupt(shown, "has extra bytes after the %d elements that the header announces", size)
+		return nil, corrupt(shown, "has extra bytes after the %d elements that the header specifies", size)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, corrupt(shown, "does not end like a gzip file: it is truncated or has other bytes at its end")
 	case !errors.Is(err, io.EOF):

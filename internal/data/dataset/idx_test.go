@@ -103,20 +103,20 @@ func TestLoadImagesRefuses(t *testing.T) {
 		{"labels as images", labels, idxBytes(pixels, 3, 2, 2), ErrCorrupt, "3 dimensions where 1"},
 		{"header cut", images, idxBytes(pixels, 3, 2, 2)[:11], ErrCorrupt, "ends within the dimensions"},
 		{"no elements", images, idxBytes(nil, 3, 0, 2), ErrCorrupt, "no elements"},
-		{"huge", images, idxBytes(pixels, 1<<31, 1<<31, 1<<31), ErrCorrupt, "more than the 2147483648 bytes"},
+		{"huge", images, idxBytes(pixels, 1<<31, 1<<31, 1<<31), ErrCorrupt, "limit of 2147483648 bytes"},
 		{
 			"large lie", images, idxBytes(pixels, 1<<10, 1<<10, 1<<10), ErrCorrupt,
-			"header says 1073741824 bytes of elements, but only 12 are present",
+			"header specifies 1073741824 bytes of elements, but only 12 are present",
 		},
 		{
 			"truncated", images, idxBytes(pixels[:11], 3, 2, 2), ErrCorrupt,
-			"header says 12 bytes of elements, but only 11 are present",
+			"header specifies 12 bytes of elements, but only 11 are present",
 		},
 		{
 			"trailing", images, idxBytes(append(pixels, 13), 3, 2, 2), ErrCorrupt,
 			"bytes after the 12 elements",
 		},
-		{"count", labels, idxBytes([]byte{0, 2}, 2), ErrCorrupt, "2 labels for the 3 pictures"},
+		{"count", labels, idxBytes([]byte{0, 2}, 2), ErrCorrupt, "2 labels for the 3 images"},
 		{"not gzip", testImages, idxBytes(pixels, 3, 2, 2), ErrCorrupt, "not a gzip file"},
 		{"gzip cut", testImages, packed[:len(packed)-18], ErrCorrupt, "truncated"},
 		{"gzip checksum cut", testImages, packed[:len(packed)-1], ErrCorrupt, "like a gzip file"},
@@ -128,11 +128,11 @@ func TestLoadImagesRefuses(t *testing.T) {
 		},
 		{
 			"pixel counts", testImages, gz(t, idxBytes(pixels, 2, 3, 2)), ErrCorrupt,
-			"training pictures have 4 pixels, test pictures 6",
+			"training images have 4 pixels, but test images have 6",
 		},
 		{
 			"test class", testLabels, gz(t, idxBytes([]byte{0, 3}, 2)), ErrCorrupt,
-			"test label is class 3; the training labels end at 2",
+			"test label is class 3, but the largest training label is 2",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -155,9 +155,9 @@ func TestOpenRefusesWhatIsNoFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		file:                            "is a file; give the folder",
+		file:                            "is a file; choose the directory",
 		filepath.Join(file, "below"):    "not a directory",
-		filepath.Join(file+"x", "none"): "no such folder",
+		filepath.Join(file+"x", "none"): "no such directory",
 	} {
 		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), path) {

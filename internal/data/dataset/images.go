@@ -40,10 +40,11 @@ func loadImages(fsys fs.FS, dir, name string) (*Examples, error) {
 		return nil, err
 	}
 	if splits[0].Dim != splits[1].Dim {
-		return nil, corrupt(dir, "training pictures have %d pixels, test pictures %d", splits[0].Dim, splits[1].Dim)
+		return nil, corrupt(dir, "training images have %d pixels, but test images have %d",
+			splits[0].Dim, splits[1].Dim)
 	}
 	if splits[1].Classes > splits[0].Classes {
-		return nil, corrupt(dir, "a test label is class %d; the training labels end at %d", splits[1].Classes-1,
+		return nil, corrupt(dir, "a test label is class %d, but the largest training label is %d", splits[1].Classes-1,
 			splits[0].Classes-1)
 	}
 	splits[1].Classes = splits[0].Classes
@@ -69,7 +70,7 @@ func loadSplit(fsys fs.FS, dir, stem string) (Split, error) {
 		return Split{}, err
 	}
 	if dims[0] != labelDims[0] {
-		return Split{}, corrupt(filepath.Join(dir, labels), "has %d labels for the %d pictures in %s", labelDims[0],
+		return Split{}, corrupt(filepath.Join(dir, labels), "has %d labels for the %d images in %s", labelDims[0],
 			dims[0], images)
 	}
 	return Split{

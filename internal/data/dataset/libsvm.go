@@ -306,7 +306,7 @@ func (r *sparseReader) read(path string, labels []string, to func(example int) *
 		label := string(fields[0])
 		if labels != nil {
 			if examples >= len(labels) {
-				return fmt.Errorf("has no label; there are %d", len(labels))
+				return fmt.Errorf("has no label; there are only %d labels", len(labels))
 			}
 			label = labels[examples]
 		}
@@ -325,7 +325,7 @@ func (r *sparseReader) example(p *sparsePart, label string, fields [][]byte) err
 	number, known := r.known[label]
 	if !known {
 		if strings.ContainsRune(label, ':') || label == "" {
-			return fmt.Errorf("invalid label %.40q; a line starts with its label, and features follow", label)
+			return fmt.Errorf("invalid label %.40q; each line starts with a label, followed by features", label)
 		}
 		if number = len(r.labels); number == maxClasses {
 			return fmt.Errorf("too many labels at %.40q; at most %d are accepted", label, maxClasses)
@@ -371,7 +371,7 @@ func (r *sparseReader) feature(name []byte) (uint32, error) {
 	case r.namedFeatures == 1:
 		return hashFeature(name), nil
 	case err != nil || v > maxFeature:
-		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d like the others", name, maxFeature)
+		return 0, fmt.Errorf("feature %.40q is not a whole number from 0 to %d, unlike the others", name, maxFeature)
 	}
 	return uint32(v), nil
 }
@@ -395,7 +395,7 @@ func (r *sparseReader) finish() (*SparseSet, error) {
 		return nil, corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
 			len(r.train.labels))
 	case len(r.labels) < 2:
-		return nil, corrupt(s.Name, "has examples of one class only, %.40q; there is nothing to learn",
+		return nil, corrupt(s.Name, "contains examples of one class only, %.40q; there is nothing to learn",
 			r.labels[0])
 	}
 	if s.Hashed = r.namedFeatures == 1; s.Hashed {

@@ -90,7 +90,7 @@ func clickWeight(feature uint64) float64 {
 func openSyntheticSparse(n string) (*SparseSet, error) {
 	clicks, err := strconv.Atoi(n)
 	if err != nil || clicks < minClicks || clicks > maxClicksInMemory {
-		return nil, fmt.Errorf("%w: %s%s; write %sN for N clicks that are made up, %d to %d", perdure.ErrUsage,
+		return nil, fmt.Errorf("%w: %s%s; write %sN for N synthetic clicks, where N is %d to %d", perdure.ErrUsage,
 			SyntheticPrefix, n, SyntheticPrefix, minClicks, maxClicksInMemory)
 	}
 	r := newSparseReader(fmt.Sprintf("synthetic clicks, %d", clicks))

@@ -130,7 +130,7 @@ func TestSparseRefuses(t *testing.T) {
 		{good() + "1 word:1\n", `line 51: feature "word" is not a whole number from 0 to 1073741823`},
 		{good() + "1 -1:1\n", `line 51: feature "-1" is not`},
 		{good() + "1 99999999999:1\n", `line 51: feature "99999999999" is not`},
-		{good() + "1:1 2:1\n", `line 51: invalid label "1:1"; a line starts with its label`},
+		{good() + "1:1 2:1\n", `line 51: invalid label "1:1"`},
 		{"a word\n" + good() + "b :1\n", "line 52: a feature has no name"},
 		{good() + strings.Repeat("1", 1<<18) + "\n", "line of more than"},
 		{"\x1f\x8bnothing", "gzip"},

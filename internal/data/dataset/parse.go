@@ -139,8 +139,8 @@ func (p *ratingParser) slow(line []byte) error {
 		p.columns = n
 	}
 	if len(fields) != p.columns {
-		return corrupt(p.path, "line %d: %d columns; write \"user,item,rating\", and at most one column more, in "+
-			"all lines or in none", p.line+1, len(fields))
+		return corrupt(p.path, "line %d: %d columns; write \"user,item,rating\" and at most one more column, in all "+
+			"lines or in none", p.line+1, len(fields))
 	}
 	v, err := strconv.ParseFloat(fields[2], 32)
 	if err != nil && p.line == 0 && isHeading(line) && isHeading([]byte(fields[2])) {

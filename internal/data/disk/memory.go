@@ -196,7 +196,7 @@ func (m *Memory) MkdirAll(dir string) error {
 	}
 	for d := path.Clean(dir); m.dirs[d] == nil; d = path.Dir(d) {
 		if parent := m.dirs[path.Dir(d)]; parent != nil && parent.entries[path.Base(d)] != nil {
-			return failed("mkdir", dir, errors.New("a file of that name exists"))
+			return failed("mkdir", dir, errors.New("a file with that name already exists"))
 		}
 		m.mkdir(d)
 	}

@@ -133,11 +133,11 @@ func Split(src []byte, n int) (values, given, rest []byte, err error) {
 		k += bits.OnesCount64(binary.LittleEndian.Uint64(src[at:]))
 	}
 	if over := n % wordBits; over > 0 && binary.LittleEndian.Uint64(src[8*words-8:])>>over != 0 {
-		return nil, nil, nil, fmt.Errorf("%w: more than %d values are marked as given", ErrPacked, n)
+		return nil, nil, nil, fmt.Errorf("%w: more than %d values are marked as present", ErrPacked, n)
 	}
 	end := 8*words + 4*k
 	if len(src) < end {
-		return nil, nil, nil, fmt.Errorf("%w: %d given values announced, but only %d bytes present", ErrPacked, k,
+		return nil, nil, nil, fmt.Errorf("%w: %d values announced, but only %d bytes present", ErrPacked, k,
 			len(src)-8*words)
 	}
 	return src[:end:end], src[8*words : end : end], src[end:], nil

@@ -180,7 +180,8 @@ func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values
 		}
 	}
 	if values != count*p.Spec.Dim {
-		return fmt.Errorf("%w: %d for %d rows of table %s of %d values each", ErrShape, values, count, p.Spec.Name,
+		return fmt.Errorf("%w: %d for %d rows of table %s, which have %d values each",
+			ErrShape, values, count, p.Spec.Name,
 			p.Spec.Dim)
 	}
 	return nil

@@ -41,7 +41,7 @@ const (
 func ReadURL(dir string) (string, error) {
 	b, err := disk.ReadRegular(filepath.Join(dir, URLFile), maxURLBytes)
 	if at, bad := os.Stat(dir); bad == nil && !at.IsDir() {
-		return "", fmt.Errorf("%w: %s is a file; name the directory of a log, or of a run that has one", ErrRefused,
+		return "", fmt.Errorf("%w: %s is a file; specify the directory of a log, or of a run with a log", ErrRefused,
 			dir)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +74,8 @@ func WithToken(addr, token string) string {
 // NoAddressError returns the error for a log whose URL file has no valid address. The error omits the contents, which
 // may be secret.
 func NoAddressError(dir string) error {
-	return fmt.Errorf("%w: %s has no valid address of a log; write a line such as nats://SECRET@127.0.0.1:4222 to it "+
-		"(run.json has the address of a run's log; to inspect a log that is not served, any address will do)",
+	return fmt.Errorf("%w: %s does not contain a valid log address; write a line such as "+
+		"nats://SECRET@127.0.0.1:4222 to it (run.json has the address of a run's log; to inspect a log that is not "+
+		"served, any address will do)",
 		ErrRefused, filepath.Join(dir, URLFile))
 }

@@ -282,7 +282,8 @@ func (l *log) Read(ctx context.Context, shard int, from Position, deliver func(E
 		from = first
 	}
 	if from < first || from > next {
-		return fmt.Errorf("%w: cannot read shard %d from position %d; its log has %d to %d", ErrTrimmed, shard,
+		return fmt.Errorf("%w: cannot read shard %d from position %d; its log holds positions %d to %d",
+			ErrTrimmed, shard,
 			from, first, next-1)
 	}
 	return l.closedError((&reader{

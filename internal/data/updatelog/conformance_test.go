@@ -629,7 +629,7 @@ func testDamage(t *testing.T, w backend) {
 	for what, r := range map[string][]byte{
 		"job job-2": encode(Header{Job: "job-2", Shard: 1, Producer: 1, Group: 1}, [][][]byte{{}})[0],
 		"shard 0":   encode(Header{Job: job, Shard: 0, Producer: 1, Group: 1}, [][][]byte{{}})[0],
-		"begin":     []byte("hello"),
+		"header":    []byte("hello"),
 	} {
 		_, next, err := l.Extent(t.Context(), 1)
 		must(t, err)

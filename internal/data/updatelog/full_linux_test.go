@@ -127,7 +127,7 @@ func TestInspectNoRoom(t *testing.T) {
 		t.Setenv("TMPDIR", small)
 		_, err := InspectFolder(t.Context(), w.dir, time.Minute, DialOptions{})
 		wantError(t, "a small disk", err, ErrRefused,
-			"needs a copy of 18 MiB, and "+small+" has not enough space")
+			"requires a copy of 18 MiB, but "+small+" does not have enough space")
 		t.Setenv("TMPDIR", smallDisk(t, "19m"))
 		i, err := InspectFolder(t.Context(), w.dir, time.Minute, DialOptions{})
 		must(t, err)

@@ -259,7 +259,7 @@ func TestInspectAddress(t *testing.T) {
 		"nats://%zz@x\n",
 	} {
 		wantError(t, fmt.Sprintf("%q of a log that is served", bad), look(bad), ErrRefused,
-			file+" has no valid address of a log")
+			file+" does not contain a valid log address")
 	}
 	wantError(t, "a starting log", look(""), ErrAway,
 		"restore the address in its empty file url")
@@ -267,7 +267,7 @@ func TestInspectAddress(t *testing.T) {
 	w.restart(t, func() {
 		for _, bad := range []string{"", "nats://x@127.0.0.1:1", "\n", "rubbish\n"} {
 			wantError(t, fmt.Sprintf("%q of a log that is not served", bad), look(bad), ErrRefused,
-				file+" has no valid address of a log")
+				file+" does not contain a valid log address")
 		}
 		must(t, look("nats://any@127.0.0.1:1\n"))
 		must(t, look(string(right)))

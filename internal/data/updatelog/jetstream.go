@@ -122,7 +122,7 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 	c := &client{o: o, access: o.Access.For(url), url: WithoutSecrets(url), full: map[int]bool{}, closed: true}
 	c.denied, c.deny = context.WithCancelCause(context.WithoutCancel(ctx))
 	if RequiresKeys(url) && c.access == nil {
-		return nil, fmt.Errorf("%w: the log at %s requires the job's keys; name their directory with --keys",
+		return nil, fmt.Errorf("%w: the log at %s requires the job's keys; specify their directory with --keys",
 			ErrRefused,
 			c.url)
 	}

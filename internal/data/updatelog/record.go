@@ -61,7 +61,7 @@ func sum(record []byte) uint32 {
 // ErrRefused if the record has another version.
 func decode(b []byte) (h Header, payload []byte, err error) {
 	if len(b) < headerSize || string(b[:4]) != recordMagic {
-		return h, nil, fmt.Errorf("it does not begin like a record")
+		return h, nil, fmt.Errorf("it does not start with a record header")
 	}
 	if err := disk.CheckVersion(uint64(binary.LittleEndian.Uint16(b[4:])), Version); err != nil {
 		if sum(b) == binary.LittleEndian.Uint32(b[sumOffset:]) {
@@ -82,7 +82,7 @@ func decode(b []byte) (h Header, payload []byte, err error) {
 		Shard: int(int32(binary.LittleEndian.Uint32(b[40:]))), Job: string(b[headerSize : headerSize+job]),
 	}
 	if h.Index >= h.Count {
-		return h, nil, fmt.Errorf("it is part %d of %d", h.Index+1, h.Count)
+		return h, nil, fmt.Errorf("invalid part number %d of %d", h.Index+1, h.Count)
 	}
 	return h, b[headerSize+job:], nil
 }
@@ -147,7 +147,7 @@ func split(parts [][]byte) (payloads [][]byte, err error) {
 	left := entrySize(parts)
 	for left > 0 {
 		if left < lengthPrefix {
-			return nil, fmt.Errorf("its group ends within an entry's length")
+			return nil, fmt.Errorf("its group ends within the length of an entry")
 		}
 		n := binary.LittleEndian.Uint64(take(&parts, lengthPrefix))
 		if left -= lengthPrefix; n > uint64(left) {

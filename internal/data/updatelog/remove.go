@@ -36,7 +36,7 @@ func (c *client) create(ctx context.Context, shard int) error {
 		return err
 	}
 	if s.CachedInfo().State.LastSeq > 0 {
-		return fmt.Errorf("%w: the log at %s already has updates of this job; a run starts with an empty log",
+		return fmt.Errorf("%w: the log at %s already has updates of this job, but a new run needs an empty log",
 			ErrRefused, c.url)
 	}
 	return nil

@@ -117,7 +117,7 @@ func (c *coder) text(v *string) {
 		return
 	}
 	if n > uint64(len(c.b)) {
-		c.fail("it ends within a text of %d bytes", n)
+		c.fail("it ends within a string of %d bytes", n)
 		return
 	}
 	*v, c.b = string(c.b[:n]), c.b[n:]
@@ -133,7 +133,7 @@ func list[T any](c *coder, v *[]T, each func(c *coder, item *T)) {
 		return
 	}
 	if n > uint64(len(c.b)) { // an item has at least one byte
-		c.fail("it ends within a list of %d", n)
+		c.fail("it ends within a list of %d elements", n)
 		return
 	}
 	*v = nil

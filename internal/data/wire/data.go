@@ -91,7 +91,7 @@ func parseRowList(src []byte, r *Rows, mode uint32) (rest []byte, err error) {
 	*r = Rows{Table: perdure.TableID(le.Uint32(src)), First: perdure.RowID(le.Uint64(src[16:])), Count: int(n)}
 	src = src[rowsBytes:]
 	if n > MaxPayload*8 {
-		return nil, fmt.Errorf("%w: %d rows in one message", ErrPayload, n)
+		return nil, fmt.Errorf("%w: %d rows are too many for one message", ErrPayload, n)
 	}
 	switch mode {
 	case 0:
@@ -285,7 +285,7 @@ func (b *Blocks) Next() bool {
 		case b.Table == basisBlock:
 			b.Basis, b.Lag, b.rest = perdure.Clock(b.First), perdure.Clock(b.Count), src
 			if b.IDs != nil || b.Basis < 0 {
-				b.err = fmt.Errorf("%w: invalid basis of an update: MinClock %d", ErrPayload, b.Basis)
+				b.err = fmt.Errorf("%w: invalid MinClock %d as the basis of an update", ErrPayload, b.Basis)
 			}
 			continue
 		case b.Table == outageBlock:
@@ -340,7 +340,7 @@ func (b *Blocks) values(src []byte) {
 // packedValues reads a block's packed values.
 func (b *Blocks) packedValues(src []byte) {
 	if b.Table >= outageBlock || len(src) < 8 {
-		b.err = fmt.Errorf("%w: a block of packed values has none", ErrPayload)
+		b.err = fmt.Errorf("%w: a block of packed values is empty", ErrPayload)
 		return
 	}
 	n := binary.LittleEndian.Uint64(src)
@@ -398,7 +398,7 @@ func (a *Answer) Unpack(rows, dim int, room *[]float32) ([]float32, error) {
 		err = fmt.Errorf("%d extra bytes follow them", len(rest))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: values for %d rows of %d: %w", ErrPayload, rows, dim, err)
+		return nil, fmt.Errorf("%w: %d rows of %d values: %w", ErrPayload, rows, dim, err)
 	}
 	if cap(*room) < n {
 		*room = make([]float32, n)
@@ -439,7 +439,7 @@ func AnswerHeaderBytes(slots int) int { return stateBytes + 8*slots }
 // parse reads a State, reusing its vector, and returns the rest of src.
 func (s *State) parse(src []byte) (rest []byte, err error) {
 	if len(src) < stateBytes {
-		return nil, fmt.Errorf("%w: answer of %d bytes", ErrPayload, len(src))
+		return nil, fmt.Errorf("%w: an answer of %d bytes is too short", ErrPayload, len(src))
 	}
 	le := binary.LittleEndian
 	s.Seq, s.WaitedMicros = le.Uint64(src), le.Uint64(src[16:])
@@ -471,12 +471,12 @@ func (a *Answer) setValues(src []byte, f *Frame) error {
 	a.Values, a.packed = nil, nil
 	if body := f.Body; len(body) > 0 {
 		if len(src) > 0 {
-			return fmt.Errorf("%w: %d bytes between the head and the body of an answer", ErrPayload, len(src))
+			return fmt.Errorf("%w: %d extra bytes between the head and the body of an answer", ErrPayload, len(src))
 		}
 		src = body
 	}
 	if len(src)%4 != 0 {
-		return fmt.Errorf("%w: %d bytes of values", ErrPayload, len(src))
+		return fmt.Errorf("%w: %d bytes of values, not a multiple of 4", ErrPayload, len(src))
 	}
 	if f.Flags&FlagPacked != 0 {
 		a.packed = src[:len(src):len(src)]
@@ -523,7 +523,7 @@ func ParseIDs(src []byte) (stored int, ids []perdure.RowID, err error) {
 	le := binary.LittleEndian
 	if len(src) < 16 || len(src)%8 != 0 || le.Uint64(src) > math.MaxInt64 ||
 		le.Uint64(src[8:]) != uint64(len(src)/8-2) {
-		return 0, nil, fmt.Errorf("%w: row ids in %d bytes", ErrPayload, len(src))
+		return 0, nil, fmt.Errorf("%w: invalid row ids in %d bytes", ErrPayload, len(src))
 	}
 	return int(le.Uint64(src)), rowIDs(src[16:]), nil
 }
@@ -540,7 +540,7 @@ func AppendCounts(dst []byte, c protocol.Counts) []byte {
 // ParseCounts decodes the output of AppendCounts.
 func ParseCounts(src []byte) (c protocol.Counts, err error) {
 	if len(src) != 32 {
-		return c, fmt.Errorf("%w: counts of %d bytes", ErrPayload, len(src))
+		return c, fmt.Errorf("%w: counts have %d bytes, not 32", ErrPayload, len(src))
 	}
 	le := binary.LittleEndian
 	return protocol.Counts{

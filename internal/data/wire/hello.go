@@ -27,15 +27,15 @@ func (k *Keys) Check(h *Hello) error {
 	if k.For(h.Role).Matches(h.Secret) {
 		return nil
 	}
-	what := "missing"
+	what := "is missing"
 	if h.Secret != "" {
-		what = "not this run's"
+		what = "belongs to another run"
 	}
-	file := "the file that PERDURE_SECRET_FILE names, secret in the run's folder"
+	how := "set PERDURE_SECRET_FILE to the file secret in the run's directory"
 	if h.Role != RoleWorker && h.Role != RoleObserver {
-		file = "secret.servers in the run's folder"
+		how = "it is in the file secret.servers in the run's directory"
 	}
-	return fmt.Errorf("the secret of a %s is %s; it is in %s", h.Role.Printable(), what, file)
+	return fmt.Errorf("the secret of this %s %s; %s", h.Role.Printable(), what, how)
 }
 
 // Printable returns the role in a form that is safe to print: a peer may send any string as its role.
@@ -76,7 +76,7 @@ const (
 func (h *Hello) Validate() error {
 	for _, word := range []string{h.Job, h.Process, h.Addr, h.Zone, string(h.Role)} {
 		if len(word) > maxTextBytes {
-			return fmt.Errorf("%w: hello contains a text of %d bytes; the limit is %d",
+			return fmt.Errorf("%w: hello contains a string of %d bytes; the limit is %d",
 				ErrPayload, len(word), maxTextBytes)
 		}
 	}

@@ -104,7 +104,7 @@ func (g *Authorizer) authenticate(r *http.Request) (who string, err error) {
 		return g.authorize(r)
 	}
 	if !isLocalHost(r.Host, g.Addrs) {
-		return "somebody", errors.New("invalid Host header; call the control API by the address of its machine")
+		return "somebody", errors.New("invalid Host header; use the machine's address to call the control API")
 	}
 	if err := checkSecret(r, g.Secret); err != nil {
 		return "somebody", err
@@ -121,7 +121,7 @@ func checkSecret(r *http.Request, secret perdure.Secret) error {
 		return errors.New("the secret is missing: set PERDURE_SECRET_FILE to the file secret in the run's directory, " +
 			"or send the header Authorization: Bearer SECRET")
 	}
-	return errors.New("the secret is not this run's: set PERDURE_SECRET_FILE to the file secret in the run's " +
+	return errors.New("the secret belongs to another run: set PERDURE_SECRET_FILE to the file secret in the run's " +
 		"directory")
 }
 
@@ -174,7 +174,7 @@ func checkPermission(is keys.Identity, r *http.Request) error {
 	if is.Role == keys.Operator || slices.Contains(readCalls, r.URL.Path) {
 		return nil
 	}
-	return fmt.Errorf("%s may look at the job, but only an operator may change it", is)
+	return fmt.Errorf("%s may view the job, but only an operator may change it", is)
 }
 
 // isLocalHost reports whether a Host header names this machine or one of its addresses.

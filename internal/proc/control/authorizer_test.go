@@ -50,19 +50,19 @@ func TestGuard(t *testing.T) {
 		{addr, "", bearer, ""},
 		{"localhost:9", "", bearer, ""},
 		{"training.example:7", "", bearer, ""},
-		{"training.example:8", "", bearer, "by the address of its machine"},
+		{"training.example:8", "", bearer, "machine's address"},
 		{"localhost", "", bearer, ""},
 		{"[::1]:" + port, "", bearer, ""},
 		{addr, "http://" + addr, bearer, ""},
 		{addr, "", "", "the secret is missing"},
 		{addr, "", "open sesame", "the secret is missing"},
 		{addr, "", "Bearer ", "the secret is missing"}, // trailing space in a header is trimmed
-		{addr, "", "Bearer open sesam", "the secret is not this run's"},
-		{addr, "", "Bearer open sesame!", "the secret is not this run's"},
-		{"evil.example", "", bearer, "by the address of its machine"},
-		{"evil.example:" + port, "", bearer, "by the address of its machine"},
-		{"localhost.evil.example", "", bearer, "by the address of its machine"},
-		{"10.1.2.3:" + port, "", bearer, "by the address of its machine"},
+		{addr, "", "Bearer open sesam", "the secret belongs to another run"},
+		{addr, "", "Bearer open sesame!", "the secret belongs to another run"},
+		{"evil.example", "", bearer, "machine's address"},
+		{"evil.example:" + port, "", bearer, "machine's address"},
+		{"localhost.evil.example", "", bearer, "machine's address"},
+		{"10.1.2.3:" + port, "", bearer, "machine's address"},
 		{addr, "http://evil.example", bearer, "web pages of other origins"},
 		{addr, "http://localhost:" + port, bearer, "web pages of other origins"},
 		{addr, "null", bearer, "web pages of other origins"},
@@ -102,7 +102,7 @@ func TestGuard(t *testing.T) {
 	}
 	for _, secret := range []perdure.Secret{"", "guess"} {
 		_, err := NewClient(addr, secret, nil).Status(t.Context())
-		if !errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "the secret is") {
+		if !errors.Is(err, perdure.ErrRefused) || !strings.Contains(err.Error(), "the secret ") {
 			t.Errorf("a client without the secret: %v", err)
 		}
 	}

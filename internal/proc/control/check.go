@@ -35,7 +35,7 @@ func (s *Scale) check() error {
 		case slot < 0 || slot >= perdure.MaxSlots:
 			return fmt.Errorf("%w: there is no slot %d; slots are numbered from 0", perdure.ErrUsage, slot)
 		case i > 0 && sorted[i-1] == slot:
-			return fmt.Errorf("%w: slot %d is named twice", perdure.ErrUsage, slot)
+			return fmt.Errorf("%w: slot %d is listed twice", perdure.ErrUsage, slot)
 		}
 	}
 	return nil
@@ -76,4 +76,4 @@ func (strictJSON) Unmarshal(text []byte, m any) error {
 	return protojson.Unmarshal(text, p)
 }
 
-var errNoMessage = errors.New("not a message of the control API's schema")
+var errNoMessage = errors.New("the message does not match the control API's schema")

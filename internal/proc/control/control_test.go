@@ -372,7 +372,7 @@ func TestRefusedInput(t *testing.T) {
 		{"Scale", `{"workers":2,"at":"9223372036854775807"}`, "clock 9223372036854775807"},
 		{"Scale", `{"workers":2,"at":9223372036854775808}`, "at"},
 		{"Scale", `{"leave":[-1]}`, "no slot -1"},
-		{"Scale", `{"leave":[1,0,1]}`, "slot 1 is named twice"},
+		{"Scale", `{"leave":[1,0,1]}`, "slot 1 is listed twice"},
 		{"Scale", `{"leave":[2147483647]}`, "no slot 2147483647"},
 		{"Scale", `{"workers":2,"att":5}`, "att"},
 		{"Drain", `{"who":"server:0","notice_ms":-1}`, "-1 ms"},

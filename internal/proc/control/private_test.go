@@ -134,7 +134,7 @@ func TestKeysForJobWithout(t *testing.T) {
 	ring := ringIn(t, filepath.Join(dir, "operator"))
 	addr := guardedJob(t, &fakeJob{}, isAlive)
 	if _, err := NewClient(addr, "", ring).Status(t.Context()); !errors.Is(err, perdure.ErrUsage) ||
-		!strings.Contains(err.Error(), "leave out --keys") {
+		!strings.Contains(err.Error(), "remove --keys") {
 		t.Errorf("unexpected error for a job without keys: %v", err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

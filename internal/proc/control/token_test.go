@@ -120,7 +120,7 @@ type shownCase struct {
 
 const (
 	look, stop = "Status", "Stop"
-	unsigned   = "no trusted certificate has signed the token"
+	unsigned   = "not signed by a trusted certificate"
 	badClaims  = "not for the control API"
 
 	ok, unknown, forbidden = http.StatusOK, http.StatusUnauthorized, http.StatusForbidden
@@ -227,8 +227,8 @@ func TestTokens(t *testing.T) {
 		{"a viewer looks at the view", "View", "Bearer " + viewer, ok, ""},
 		{"an operator looks", look, "Bearer " + operator, ok, ""},
 		{"an operator stops", stop, "Bearer " + operator, ok, ""},
-		{"a viewer stops", stop, "Bearer " + viewer, forbidden, "viewer/ci may look at the job, but only an operator"},
-		{"a viewer drains", "Drain", "Bearer " + viewer, forbidden, "may look at the job"},
+		{"a viewer stops", stop, "Bearer " + viewer, forbidden, "viewer/ci may view the job, but only an operator"},
+		{"a viewer drains", "Drain", "Bearer " + viewer, forbidden, "may view the job"},
 		{"no header", look, "", unknown, "requires a certificate or a token"},
 		{"another scheme", look, "Basic " + viewer, unknown, "requires a certificate or a token"},
 		{"no token", look, "Bearer open sesame", unknown, "invalid token"},

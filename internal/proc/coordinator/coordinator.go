@@ -189,7 +189,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 	switch {
 	case revision > 0:
 		if err := json.Unmarshal(doc, &record); err != nil {
-			return nil, fmt.Errorf("coordinator: invalid facts in the registry: %w", err)
+			return nil, fmt.Errorf("coordinator: invalid job record in the registry: %w", err)
 		}
 		if cfg.NewJob != nil && record.Job.ID != cfg.NewJob.Job.ID {
 			return nil, fmt.Errorf("%w: the registry belongs to job %s, not to job %s: choose another "+
@@ -402,7 +402,7 @@ func (c *Coordinator) save(ctx context.Context, f *membership.JobRecord) error {
 			sent = true
 			c.emit(membership.Event{
 				Kind: "trouble", Target: string(wire.RoleCoordinator),
-				Text: fmt.Sprintf("the coordinator cannot go on, and tries again: %v", err),
+				Text: fmt.Sprintf("the coordinator cannot continue and retries: %v", err),
 			})
 		}
 	})
@@ -451,7 +451,8 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 // segments are deleted by the next prune.
 func (cfg *Config) withdraw(m checkpoint.Manifest) {
 	if err := checkpoint.Withdraw(cfg.Store, m); err != nil {
-		cfg.Log.Warn("cannot delete the manifest of a checkpoint that a rollback overtook", "cut", m.Cut, "err", err)
+		cfg.Log.Warn("cannot delete the manifest of a checkpoint that a rollback made invalid",
+			"cut", m.Cut, "err", err)
 	}
 }
 

@@ -74,7 +74,7 @@ func hasOtherServer(core *membership.Core, beside []int) bool {
 func (c *memberSet) serverToDrain(f *membership.JobRecord, number string) (all []Drained, to []*member, err error) {
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil || int(n) >= len(f.Servers) {
-		return nil, nil, fmt.Errorf("%w: there is no server:%.20s in this job, whose servers are 0 to %d",
+		return nil, nil, fmt.Errorf("%w: there is no server:%.20s; this job's servers are 0 to %d",
 			perdure.ErrUsage, number, len(f.Servers)-1)
 	}
 	m, p := c.newest[memberID{membership.Server, int(n)}], &f.Servers[n]
@@ -92,7 +92,7 @@ func (c *memberSet) hostsToDrain(core *membership.Core, who string) (all []Drain
 		if names := c.hostNames(); len(names) > 0 {
 			known = "its hosts are " + strings.Join(names, ", ")
 		}
-		return nil, nil, fmt.Errorf("%w: there is no host %.40q in this job: %s; write the name of one, or server:N",
+		return nil, nil, fmt.Errorf("%w: this job has no host %.40q: %s; give the name of a host, or server:N",
 			perdure.ErrUsage, who, known)
 	}
 	for _, h := range hosts {

@@ -55,10 +55,10 @@ func TestDrain(t *testing.T) {
 			25 * time.Second, []coordinator.Drained{server(1)}, [4]string{1: "drain 25000", 3: "drain 25000"}, nil, "",
 		},
 		"host-c": {
-			0, nil, [4]string{}, perdure.ErrUsage, `no host "host-c" in this job: its hosts are host-a, host-b`,
+			0, nil, [4]string{}, perdure.ErrUsage, `no host "host-c": its hosts are host-a, host-b`,
 		},
 		"":         {0, nil, [4]string{}, perdure.ErrUsage, "no host"},
-		"server:2": {0, nil, [4]string{}, perdure.ErrUsage, "whose servers are 0 to 1"},
+		"server:2": {0, nil, [4]string{}, perdure.ErrUsage, "servers are 0 to 1"},
 		"server:x": {0, nil, [4]string{}, perdure.ErrUsage, "no server:x"},
 		"worker:0": {0, nil, [4]string{}, perdure.ErrUsage, "scale --leave 0"},
 	} {

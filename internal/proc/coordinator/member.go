@@ -158,7 +158,7 @@ func (c *Coordinator) decide(m *member) *wire.Refusal {
 	switch m.hello.Role {
 	case wire.RoleSupervisor:
 		if s := c.supervisor; s != nil && s.hello.Process != m.hello.Process {
-			return &wire.Refusal{Temporary: true, Reason: "the job has a supervisor already"}
+			return &wire.Refusal{Temporary: true, Reason: "the job already has a supervisor"}
 		} else if s != nil {
 			c.members.replace(s) // the connection broke without being noticed
 		}
@@ -185,7 +185,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	record := c.core.Record()
 	k := m.kind()
 	if i := m.hello.Index; m.hello.Incarnation > 0 && i >= 0 && superseded(record, k, i, m.hello) {
-		return &wire.Refusal{Fenced: true, Reason: fmt.Sprintf("%s:%d has been given to a newer process", k, i)}
+		return &wire.Refusal{Fenced: true, Reason: fmt.Sprintf("a newer process has taken over %s:%d", k, i)}
 	}
 	// Without this check, any process that knows a worker's name could use it.
 	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" {
@@ -193,9 +193,9 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	}
 	if job := &record.Job; m.hello.SavesAtCuts && !recovery.Of(job.Recovery).Traits().SavesCuts() {
 		return &wire.Refusal{Reason: fmt.Sprintf(
-			"the program saves its state for checkpoints only, but recovery %s keeps none, so its progress would "+
-				"be lost with its process; use checkpoint:C or chain:N,checkpoint:C, or call SaveState in "+
-				"every clock", job.Recovery)}
+			"the program saves its state only for checkpoints, but recovery %s keeps none, so its progress would be "+
+				"lost if its process died; use checkpoint:C or chain:N,checkpoint:C, or call SaveState in every clock",
+			job.Recovery)}
 	}
 	index, _, admission := c.core.Join(k, m.hello.Index, membership.Applicant{
 		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow,
@@ -214,7 +214,7 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 		if r := c.problems.checkClaim(m, c, time.Now()); r != nil {
 			return r
 		}
-		taken := fmt.Sprintf("%s:%d is taken", k, m.hello.Index)
+		taken := fmt.Sprintf("another process already runs as %s:%d", k, m.hello.Index)
 		if m.hello.Index < 0 {
 			m.standby = true
 			taken = fmt.Sprintf("all %ss of the job are connected", k)
@@ -228,14 +228,14 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 		return &wire.Refusal{JobEnded: true, Reason: fmt.Sprintf("%s:%d has left the job", k, index)}
 	case membership.NoFreeSlot:
 		return &wire.Refusal{Reason: fmt.Sprintf(
-			"all worker slots are taken, and this job does not grow by itself; add one "+
-				"with perdure scale %d", workers(record)+1)}
+			"all worker slots are taken, and this job does not add slots by itself; add one with perdure scale %d",
+			workers(record)+1)}
 	case membership.Refused:
 		most := len(record.Slots)
 		if k == membership.Server {
 			most = len(record.Servers)
 		}
-		return &wire.Refusal{Reason: fmt.Sprintf("there is no %s:%d in a job of %d", k, index, most)}
+		return &wire.Refusal{Reason: fmt.Sprintf("there is no %s:%d; the job has %d", k, index, most)}
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func TestSecretIsAskedFor(t *testing.T) {
 			{Role: wire.RoleSupervisor, Secret: keys.Job},
 		} {
 			h.Process = "stranger"
-			if r := g.refused(peer(t, g.Net, h)); r.Temporary || !strings.Contains(r.Reason, "the secret of a ") ||
+			if r := g.refused(peer(t, g.Net, h)); r.Temporary || !strings.Contains(r.Reason, "the secret of this ") ||
 				strings.ContainsAny(r.Reason, "\n'") && strings.Contains(r.Reason, "the job's") {
 				t.Errorf("a %s received %+v", h.Role, r)
 			}
@@ -173,7 +173,7 @@ func TestGrowth(t *testing.T) {
 		if r := g.refused(g.joins(wire.Hello{
 			Role: wire.RoleWorker, Index: 0, Process: "a",
 			Nonce: "guess",
-		})); !r.Temporary || !strings.Contains(r.Reason, "is taken") {
+		})); !r.Temporary || !strings.Contains(r.Reason, "already runs") {
 			t.Errorf("a worker with the name of another received %+v", r)
 		}
 		name := (&wire.Hello{Process: "a", Nonce: "a"}).Name()

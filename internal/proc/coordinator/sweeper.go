@@ -55,7 +55,7 @@ func (s *sweeper) sweep(ctx context.Context, c *Coordinator) {
 func (s *sweeper) deleteGarbage(ctx context.Context, in store.Store, held *slotstate.LiveSet) error {
 	there, err := in.List(slotstate.Prefix)
 	if err != nil {
-		return fmt.Errorf("list the states of slots: %w", err)
+		return fmt.Errorf("list slot states: %w", err)
 	}
 	var names []string
 	for _, e := range there {

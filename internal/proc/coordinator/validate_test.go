@@ -62,15 +62,15 @@ func TestFits(t *testing.T) {
 		refusal string
 	}{
 		"all that is left":     {dense("new", mib/16), 2, mib, 1, ""},
-		"one row more":         {dense("new", mib/16+1), 2, mib, 1, "takes 1 MiB; the capacity left is 1"},
-		"two copies of it":     {dense("new", mib/16), 2, mib, 2, "left is 0"},
+		"one row more":         {dense("new", mib/16+1), 2, mib, 1, "takes 1 MiB, but only 1"},
+		"two copies of it":     {dense("new", mib/16), 2, mib, 2, "only 0 MiB"},
 		"two copies on more":   {dense("new", mib/16), 4, mib, 2, ""},
-		"nothing is left":      {dense("new", 1), 1, mib / 2, 1, "left is 0"},
+		"nothing is left":      {dense("new", 1), 1, mib / 2, 1, "only 0 MiB"},
 		"it exists":            {dense("old", mib/16), 1, mib, 1, ""},
 		"another of that name": {dense("old", 1<<30), 1, mib, 1, ""}, // rejected for another reason
 		"no bound":             {dense("new", 1<<40), 1, 0, 1, ""},
 		"a whole one":          {whole(mib / 16), 4, mib, 1, ""},
-		"too large for one":    {whole(mib/16 + 1), 4, mib, 1, "takes 1 MiB; the capacity left is 1"},
+		"too large for one":    {whole(mib/16 + 1), 4, mib, 1, "takes 1 MiB, but only 1"},
 		"a sparse one":         {sparse, 1, mib, 1, ""},
 		"an invalid table":     {perdure.TableSpec{Name: "new", Rows: -1}, 1, mib, 1, ""},
 	} {

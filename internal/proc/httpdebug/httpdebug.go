@@ -90,7 +90,7 @@ func inUse(addr string, err error) error {
 	if errors.As(err, &errno) {
 		err = errno
 	}
-	return fmt.Errorf("cannot listen on %s for metrics: %w; choose another --metrics", addr, err)
+	return fmt.Errorf("cannot listen on %s for metrics: %w; choose another address for --metrics", addr, err)
 }
 
 func prepare(addr string, log *slog.Logger) *Endpoint {

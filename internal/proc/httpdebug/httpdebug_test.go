@@ -198,7 +198,7 @@ func TestInUse(t *testing.T) {
 	addr := l.Addr().String()
 	_, err = Open(addr, silent)
 	if want := "cannot listen on " + addr + " for metrics: "; !errors.Is(err, syscall.EADDRINUSE) ||
-		!strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "; choose another --metrics") {
+		!strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "address for --metrics") {
 		t.Errorf("unexpected error for a port in use: %v", err)
 	}
 	sent := make(lineWriter, 1)

@@ -43,7 +43,7 @@ func ErrorLog(to *slog.Logger) *log.Logger { return log.New(httpErrors{RateLimit
 type httpErrors struct{ to *slog.Logger }
 
 func (e httpErrors) Write(line []byte) (int, error) {
-	e.to.Warn("a connection over HTTP failed", "err", strings.TrimSpace(string(line)))
+	e.to.Warn("an HTTP connection failed", "err", strings.TrimSpace(string(line)))
 	return len(line), nil
 }
 

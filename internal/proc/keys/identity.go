@@ -102,7 +102,7 @@ func IdentityOf(c *x509.Certificate) (Identity, error) {
 		}
 	}
 	if len(found) != 1 {
-		return Identity{}, fmt.Errorf("its certificate has %d names of the form %s://JOB/ROLE/NAME, not one",
+		return Identity{}, fmt.Errorf("its certificate has %d names of the form %s://JOB/ROLE/NAME instead of one",
 			len(found), scheme)
 	}
 	if err := found[0].Validate(); err != nil {

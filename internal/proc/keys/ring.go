@@ -323,7 +323,8 @@ func readPrivate(path string) ([]byte, error) {
 		return nil, err
 	}
 	if accessibleToOthers(info) {
-		return nil, fmt.Errorf("%s has a private key but is accessible to other users (mode %04o); run chmod 600 %s",
+		return nil, fmt.Errorf("%s contains a private key but is accessible to other users (mode %04o); run chmod "+
+			"600 %s",
 			path, info.Mode().Perm(), path)
 	}
 	return readFile(path)

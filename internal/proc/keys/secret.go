@@ -36,11 +36,11 @@ func ReadSecret(path string) (perdure.Secret, error) {
 		return "", fmt.Errorf("%w: the run's secret: %w", perdure.ErrUsage, err)
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: %s is not a file with a run's secret; name the file secret in the run's directory, "+
+		return "", fmt.Errorf("%w: %s does not contain a run's secret; use the file secret in the run's directory, "+
 			"or a copy of it", perdure.ErrUsage, path)
 	}
 	if accessibleToOthers(info) {
-		return "", fmt.Errorf("%w: %s has a run's secret but is accessible to other users (mode %04o); run "+
+		return "", fmt.Errorf("%w: %s contains a run's secret but is accessible to other users (mode %04o); run "+
 			"chmod 600 %s", perdure.ErrUsage, path, info.Mode().Perm(), path)
 	}
 	f, err := os.Open(path)
@@ -64,7 +64,7 @@ func InheritedSecret(f *os.File) (perdure.Secret, error) {
 	if err != nil && err != io.EOF {
 		return "", fmt.Errorf("%w: the run's secret: %w", perdure.ErrUsage, err)
 	}
-	return "", fmt.Errorf("%w: %s has no run's secret, which is a line of %d hexadecimal digits; name the file "+
+	return "", fmt.Errorf("%w: %s does not contain a run's secret, a line of %d hexadecimal digits; use the file "+
 		"secret in the run's directory, or a copy of it", perdure.ErrUsage, f.Name(), 2*secretBytes)
 }
 
@@ -76,7 +76,7 @@ func ReadToken(path string) (perdure.Secret, error) {
 	}
 	words := bytes.Fields(text)
 	if len(words) != 1 {
-		return "", fmt.Errorf("%w: %s does not contain a token, a single line that perdure keys token prints",
+		return "", fmt.Errorf("%w: %s does not contain a token, the single line printed by perdure keys token",
 			perdure.ErrUsage,
 			path)
 	}

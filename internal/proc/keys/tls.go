@@ -115,8 +115,8 @@ func explain(leaf *x509.Certificate, at time.Time, err error) error {
 		return fmt.Errorf("its certificate is not valid before %s; check that the clocks of both machines agree",
 			leaf.NotBefore.UTC().Format(time.RFC3339))
 	case errors.As(err, &unknown):
-		return permanentError{errors.New("its certificate belongs to another job's keys: no trusted certificate " +
-			"has signed it")}
+		return permanentError{errors.New("its certificate belongs to another job's keys: it is not signed by a " +
+			"trusted certificate")}
 	}
 	return err
 }

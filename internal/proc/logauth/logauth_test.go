@@ -357,12 +357,12 @@ func TestRefused(t *testing.T) {
 		says   string
 	}{
 		"its own":             {w.access(keys.Worker), nil, ""},
-		"no keys":             {nil, updatelog.ErrRefused, "requires the job's keys; name their directory with --keys"},
-		"no certificate":      {none, updatelog.ErrRefused, "does not accept our certificate"},
-		"an older TLS":        {old, updatelog.ErrRefused, "does not accept our certificate"},
+		"no keys":             {nil, updatelog.ErrRefused, "requires the job's keys"},
+		"no certificate":      {none, updatelog.ErrRefused, "rejects our certificate"},
+		"an older TLS":        {old, updatelog.ErrRefused, "rejects our certificate"},
 		"another job's":       {others("other"), updatelog.ErrRefused, "another job's keys"},
 		"another authority's": {others("mine"), updatelog.ErrRefused, "another job's keys"},
-		"revoked":             {logauth.NewAccess(revoked), updatelog.ErrRefused, "does not accept our certificate"},
+		"revoked":             {logauth.NewAccess(revoked), updatelog.ErrRefused, "rejects our certificate"},
 		"a viewer's": {
 			w.access(keys.Viewer), updatelog.ErrRefused,
 			"does not accept the keys of viewer/viewer",

@@ -23,8 +23,8 @@ func copyLog(ctx context.Context, dir string, room int64) (to string, err error)
 		return "", fmt.Errorf("%w: the log in %s: %w", updatelog.ErrRefused, dir, err)
 	}
 	noRoom := func() error {
-		return fmt.Errorf("%w: inspecting the log in %s needs a copy of %d MiB, and %s has not enough space; "+
-			"free some space, or set TMPDIR to another directory",
+		return fmt.Errorf("%w: inspecting the log in %s requires a copy of %d MiB, but %s does not have enough "+
+			"space; free some space, or set TMPDIR to another directory",
 			updatelog.ErrRefused, dir, (need+room)>>20, os.TempDir())
 	}
 	if free, known := disk.FreeBytes(os.TempDir()); known && free < need+room {
@@ -32,8 +32,8 @@ func copyLog(ctx context.Context, dir string, room int64) (to string, err error)
 	}
 	to, err = os.MkdirTemp("", "perdure-log-")
 	if err != nil {
-		return "", fmt.Errorf("%w: inspecting the log in %s needs a copy: %w; set TMPDIR to another "+
-			"directory", updatelog.ErrRefused, dir, err)
+		return "", fmt.Errorf("%w: inspecting the log in %s requires a copy: %w; set TMPDIR to another directory",
+			updatelog.ErrRefused, dir, err)
 	}
 	if err = copyDir(ctx, filepath.Join(dir, dataDir), filepath.Join(to, dataDir)); err == nil {
 		return to, nil

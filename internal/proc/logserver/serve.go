@@ -82,7 +82,8 @@ func Serve(dir string, o ServeOptions) (*Server, error) {
 		o.Sync = updatelog.SyncInterval
 	}
 	if o.Sync != updatelog.SyncInterval && o.Sync != updatelog.SyncAlways {
-		return nil, fmt.Errorf("%w: a log syncs with %s or %s, not %q", updatelog.ErrRefused, updatelog.SyncInterval,
+		return nil, fmt.Errorf("%w: invalid sync mode %[4]q; choose %[2]s or %[3]s",
+			updatelog.ErrRefused, updatelog.SyncInterval,
 			updatelog.SyncAlways, o.Sync)
 	}
 	if o.Listen == "" {

@@ -16,7 +16,7 @@ const copyPause = 100 * time.Millisecond
 
 // errNotWanted ends the connection of a snapshot that belongs to an older epoch of the shard or was superseded by
 // another snapshot.
-var errNotWanted = errors.New("server: the snapshot is not wanted")
+var errNotWanted = errors.New("server: unexpected snapshot")
 
 // sendCopy waits for its turn, connects to the peer, and sends the copy that begin starts once the connection is
 // established. Copies are sent in the order of the requests; otherwise small ones could overtake a large one forever.

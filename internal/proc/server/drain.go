@@ -53,7 +53,7 @@ func (l *drain) start(notice time.Duration, ordered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !l.draining {
-		s.cfg.Log.Info("handing over all replicas before ending", "notice", notice)
+		s.cfg.Log.Info("handing over all replicas before exiting", "notice", notice)
 	}
 	l.draining, l.ordered = true, l.ordered || ordered
 	if by := time.Now().Add(notice); notice > 0 && (l.deadline.IsZero() || by.Before(l.deadline)) {
@@ -69,8 +69,8 @@ func (l *drain) start(notice time.Duration, ordered bool) {
 func (l *drain) expire() {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
-	l.s.cfg.Log.Warn("the notice is over before the hand-over was complete", "shards", len(l.s.shards))
-	l.endLocked("the notice is over")
+	l.s.cfg.Log.Warn("the notice expired before the handover was complete", "shards", len(l.s.shards))
+	l.endLocked("the notice expired")
 }
 
 // endIfEmptyLocked ends a draining server once the view assigns no shards to it. The caller must hold Server.mu.

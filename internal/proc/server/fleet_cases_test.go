@@ -97,8 +97,8 @@ func TestEntriesThatNoHeadSends(t *testing.T) {
 		"a tick beyond the slots":  {wire.KindTick, nil, slot(1), "invalid slot 1", ""},
 		"a fence of no slot":       {wire.KindFence, nil, slot(-1), "invalid slot -1", ""},
 		"a decision beyond":        {wire.KindDecide, nil, slot(1 << 30), "invalid slot 1073741824", ""},
-		"an update of no table":    {wire.KindUpdate, one, slot(0), "", "table 7 of 1"},
-		"no table, gathered":       {wire.KindUpdate, one, repeats, "", "table 7 of 1"},
+		"an update of no table":    {wire.KindUpdate, one, slot(0), "", "table 7 (of 1)"},
+		"no table, gathered":       {wire.KindUpdate, one, repeats, "", "table 7 (of 1)"},
 		"rows that are not here":   {wire.KindUpdate, far, slot(0), "", "row not on this shard"},
 		"too few values":           {wire.KindUpdate, few, slot(0), "", "1 values for 2 rows"},
 		"too few values, gathered": {wire.KindUpdate, few, repeats, "", "1 values for 2 rows"},
@@ -106,10 +106,10 @@ func TestEntriesThatNoHeadSends(t *testing.T) {
 		"a base of other slots": {
 			wire.KindBase,
 			wire.AppendState(nil, &wire.State{Applied: make([]perdure.Clock, 2)}), slot(-1), "",
-			"a base of 2 slots in a job of 1",
+			"the base has 2 slots",
 		},
 		"an invalid base":      {wire.KindBase, []byte("{}"), slot(-1), "", "malformed payload"},
-		"a table without rows": {wire.KindAddTable, []byte(`{"name":"x","dim":-1}`), slot(-1), "", "dim of -1"},
+		"a table without rows": {wire.KindAddTable, []byte(`{"name":"x","dim":-1}`), slot(-1), "", "dim -1"},
 		"an invalid cut":       {wire.KindPassCut, []byte("garbage"), slot(-1), "", "malformed payload"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -75,8 +75,8 @@ func snapshotGarbage() map[string]garbage {
 			"more bytes expected",
 		},
 		"a table without a kind":    {[]wire.Frame{headOf(snapshotOf("{}", "-1", ""))}, "table"},
-		"rows of other shards":      {[]wire.Frame{headOf(snapshotOf(tableOf(3), "-1", ""))}, "(3) of table t"},
-		"a negative number of rows": {[]wire.Frame{headOf(snapshotOf(tableOf(-1), "-1", ""))}, "(-1) of table t"},
+		"rows of other shards":      {[]wire.Frame{headOf(snapshotOf(tableOf(3), "-1", ""))}, "(3) for table t"},
+		"a negative number of rows": {[]wire.Frame{headOf(snapshotOf(tableOf(-1), "-1", ""))}, "(-1) for table t"},
 		"too few rows": {
 			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), rowsOf(12)},
 			"before all rows have arrived",
@@ -85,11 +85,11 @@ func snapshotGarbage() map[string]garbage {
 			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), rowsOf(20)},
 			"4 extra bytes of rows",
 		},
-		"rows first":     {[]wire.Frame{rowsOf(16)}, "not wanted"},
-		"the head twice": {[]wire.Frame{headOf(snapshotOf("", "-1", "")), headOf(nil)}, "not wanted"},
+		"rows first":     {[]wire.Frame{rowsOf(16)}, "unexpected snapshot"},
+		"the head twice": {[]wire.Frame{headOf(snapshotOf("", "-1", "")), headOf(nil)}, "unexpected snapshot"},
 		"a piece left out": {
 			[]wire.Frame{headOf(snapshotOf(good, "-1", "")), {Header: wire.Header{Part: 2}}},
-			"not wanted",
+			"unexpected snapshot",
 		},
 	}
 }

@@ -98,8 +98,8 @@ func TestEndlessUpdate(t *testing.T) {
 				if n := most / len(payload); sent < n || sent > n+20 {
 					t.Errorf("closed after %d parts, want about %d", sent, n)
 				}
-				if says := fmt.Sprintf("not applied yet, up to clock %d; at most %d bytes are kept", s.clock,
-					most); s.log.about(says) == 0 || s.log.about("")-before != 1 {
+				says := fmt.Sprintf("up to clock %d; the limit is %d bytes", s.clock, most)
+				if s.log.about(says) == 0 || s.log.about("")-before != 1 {
 					t.Errorf("log is %q; want one line about it", s.log.all[before:])
 				}
 				s.goesOn("an endless update")

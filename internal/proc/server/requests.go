@@ -53,7 +53,7 @@ func (sh *shard) handleRequest(c *conn, f *wire.Frame) (err error) {
 			return err
 		}
 		if len(rest) != 0 {
-			return fmt.Errorf("%w: %d bytes after a read's rows", wire.ErrPayload, len(rest))
+			return fmt.Errorf("%w: %d extra bytes after a read's rows", wire.ErrPayload, len(rest))
 		}
 	}
 	sh.mu.Lock()

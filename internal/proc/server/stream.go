@@ -185,7 +185,7 @@ func (s *Server) updateLog() (updatelog.Log, error) {
 		return s.updates, nil
 	}
 	if s.cfg.OpenLog == nil {
-		return nil, fmt.Errorf("%w: the server was started without one", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: this server was started without an update log", perdure.ErrUsage)
 	}
 	job := s.jobSpec()
 	updates, err := s.cfg.OpenLog(s.ctx, updatelog.WithToken(job.Log, s.cfg.Keys.LogToken(job)), updatelog.Options{
@@ -239,7 +239,7 @@ func (r *replay) handleEntry(e updatelog.Entry) error {
 		return context.Canceled
 	}
 	if err := r.appendRecordLocked(e.Payload); err != nil {
-		return fmt.Errorf("record %d of stream %s: %w; the log is intact up to there and unusable after it: "+
+		return fmt.Errorf("record %d of stream %s: %w; the log is intact up to this record but unusable after it: "+
 			"start the job again", e.Position, updatelog.StreamName(sh.job.ID, int(sh.id)), err)
 	}
 	r.stream.AppliedLocked(&e)

@@ -75,7 +75,7 @@ func blankPart(job *perdure.JobSpec, v *protocol.View, id perdure.ShardID, t int
 	rows int64,
 ) (*table.Part, error) {
 	if t >= len(v.Tables) || v.Tables[t] != spec {
-		return nil, fmt.Errorf("invalid segment: table %s is not the job's", spec.Name)
+		return nil, fmt.Errorf("invalid segment: table %s differs from the job's", spec.Name)
 	}
 	if !spec.Sparse {
 		from, n := placement.Range(&spec, job.Shards, id)

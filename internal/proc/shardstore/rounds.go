@@ -47,7 +47,7 @@ func (r *SaveRound) Write() (took time.Duration, err error) {
 	}
 	s.Lock.Unlock()
 	if err != nil && !s.Stopped() {
-		s.Log.Error("cannot save rows; training continues, and they are saved later", "shard", s.Shard, "err", err)
+		s.Log.Error("cannot save rows; training continues, and they will be saved later", "shard", s.Shard, "err", err)
 		s.SetProblem(err)
 	}
 	return took, err

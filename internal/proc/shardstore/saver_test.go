@@ -159,8 +159,8 @@ func TestBlankPart(t *testing.T) {
 		{"its rows", 0, spec, 2, 2, ""},
 		{"another shard's", 0, spec, 0, 2, "the shard has 2 to 3"},
 		{"too few", 0, spec, 2, 1, "the shard has 2 to 3"},
-		{"another table", 0, other, 2, 2, "not the job's"},
-		{"a table too many", 1, spec, 2, 2, "not the job's"},
+		{"another table", 0, other, 2, 2, "differs from"},
+		{"a table too many", 1, spec, 2, 2, "differs from"},
 	} {
 		_, err := blankPart(job, v, 1, c.t, c.spec, c.first, c.rows)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -282,7 +282,7 @@ func readHeader(r io.Reader, bad func(string, ...any) error) (*SnapshotHeader, e
 	}
 	n := binary.LittleEndian.Uint32(start[12:])
 	if n > maxHeaderBytes {
-		return nil, bad("its description has %d bytes", n)
+		return nil, bad("its description has an invalid length of %d bytes", n)
 	}
 	about := make([]byte, n)
 	if _, err := io.ReadFull(r, about); err != nil {

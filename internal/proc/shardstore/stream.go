@@ -122,9 +122,8 @@ func (st *Stream) Open(from updatelog.Position) (next updatelog.Position, err er
 func (st *Stream) CheckRange(from, first, next updatelog.Position) error {
 	switch {
 	case from > next:
-		return fmt.Errorf("the snapshot contains all records before %d, but the log ends before record %d: "+
-			"records were lost, or this is another log; "+
-			"give the job its original log", from, next)
+		return fmt.Errorf("the snapshot contains all records before %d, but the log ends before record %d: records "+
+			"were lost, or this is a different log; use the job's original log", from, next)
 	case from < first:
 		return fmt.Errorf("%w: the newest usable snapshot contains all records before %d, "+
 			"but the log starts at record %d; "+

@@ -24,5 +24,5 @@ func Example() {
 	// []
 	// [kill:server:0@clock:100+2s]
 	// []
-	// perdure: usage: fault "kill:server:0": it does not say when; add for example @12.5s or @clock:100
+	// perdure: usage: fault "kill:server:0": it has no time; add, for example, @12.5s or @clock:100
 }

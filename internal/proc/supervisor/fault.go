@@ -127,7 +127,7 @@ func (f *Fault) UnmarshalText(b []byte) (err error) {
 func ParseFault(s string) (Fault, error) {
 	if len(s) > maxFault {
 		return Fault{},
-			fmt.Errorf("%w: fault %.40q… is too long (%d characters); write for example kill:server:0@12.5s",
+			fmt.Errorf("%w: fault %.40q… is too long (%d characters); write, for example, kill:server:0@12.5s",
 				perdure.ErrUsage, s, len(s))
 	}
 	f, err := parseFault(s)
@@ -146,11 +146,11 @@ const maxFault = 200
 func parseFault(s string) (f Fault, err error) {
 	kind, rest, ok := strings.Cut(s, ":")
 	if !ok {
-		return f, fmt.Errorf("it names no target; write for example kill:server:0@12.5s")
+		return f, fmt.Errorf("it names no target; write, for example, kill:server:0@12.5s")
 	}
 	target, when, ok := strings.Cut(rest, "@")
 	if !ok {
-		return f, fmt.Errorf("it does not say when; add for example @12.5s or @clock:100")
+		return f, fmt.Errorf("it has no time; add, for example, @12.5s or @clock:100")
 	}
 	when, length, hasLength := strings.Cut(when, "+")
 	if f.Kind, f.Factor, err = parseKind(kind); err != nil {
@@ -165,7 +165,7 @@ func parseFault(s string) (f Fault, err error) {
 	if hasLength {
 		f.For, err = time.ParseDuration(length)
 		if err != nil || f.For <= 0 {
-			return f, fmt.Errorf("%q is not a duration above 0; write for example +2s or +500ms", length)
+			return f, fmt.Errorf("%q is not a duration above 0; write, for example, +2s or +500ms", length)
 		}
 	}
 	return f, nil
@@ -177,17 +177,17 @@ func parseKind(s string) (FaultKind, float64, error) {
 	switch kind {
 	case FaultKill, FaultTerm, FaultFreeze, FaultCut:
 		if hasArg {
-			return "", 0, fmt.Errorf("%s takes no factor; write for example %s:server:0@12.5s", kind, kind)
+			return "", 0, fmt.Errorf("%s takes no factor; write, for example, %s:server:0@12.5s", kind, kind)
 		}
 		return kind, 0, nil
 	case FaultSlow, FaultJitter:
 		if !hasArg {
-			return "", 0, fmt.Errorf("%s needs a factor above 1; write for example %s*3:worker:0@12.5s", kind, kind)
+			return "", 0, fmt.Errorf("%s needs a factor above 1; write, for example, %s*3:worker:0@12.5s", kind, kind)
 		}
 		factor, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !validFactor(factor) {
 			return "", 0, fmt.Errorf(
-				"factor %q is not a number above 1 and at most 10000; write for example %s*3:worker:0@12.5s", arg, kind)
+				"factor %q must be above 1 and at most 10000; write, for example, %s*3:worker:0@12.5s", arg, kind)
 		}
 		return kind, factor, nil
 	}
@@ -211,20 +211,21 @@ func parseTarget(s string) (Target, error) {
 		}
 		n, err := strconv.ParseUint(arg, 10, 31)
 		if err != nil {
-			return t, fmt.Errorf("target %q needs the %s's number from 0, or * for all; write for example "+
+			return t, fmt.Errorf("target %q needs the %s's number from 0, or * for all; write, for example, "+
 				"kill:%s:0@12.5s", s, name, name)
 		}
 		t.Index = int(n)
 		return t, nil
 	case wire.RoleCoordinator, RoleLog:
 		if hasArg {
-			return t, fmt.Errorf("there is one %s, which takes no number; write for example kill:%s@12.5s", name, name)
+			return t, fmt.Errorf("there is only one %s, so it takes no number; write, for example, kill:%s@12.5s",
+				name, name)
 		}
 		return t, nil
 	case RoleShards:
 		part, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !validFraction(part) {
-			return t, fmt.Errorf("target %q needs the part of the shards, above 0 and at most 1; write for example "+
+			return t, fmt.Errorf("target %q needs a fraction of shards above 0 and at most 1; write, for example, "+
 				"kill:shards:0.5@12.5s", s)
 		}
 		t.Fraction = part
@@ -241,19 +242,20 @@ func parseWhen(s string) (When, error) {
 		clock, late, isLate := strings.Cut(arg, ",")
 		n, err := strconv.ParseUint(clock, 10, 63)
 		if err != nil {
-			return When{}, fmt.Errorf("%q is not a clock, a whole number from 0; write for example @clock:100", clock)
+			return When{}, fmt.Errorf("%q is not a clock, a whole number from 0; write, for example, @clock:100", clock)
 		}
 		w := When{ByClock: true, Clock: perdure.Clock(n)}
 		if w.After, err = time.ParseDuration(late); isLate && (err != nil || w.After <= 0) {
-			return When{}, fmt.Errorf("%q is not a time above 0 after a clock; write for example @clock:100,250ms",
+			return When{}, fmt.Errorf("%q is not a valid delay after the clock; it must be above 0; write, "+
+				"for example, @clock:100,250ms",
 				late)
 		}
 		return w, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return When{}, fmt.Errorf("%q is neither a time since the first clock started nor a clock; write for example "+
-			"@12.5s or @clock:100", s)
+		return When{}, fmt.Errorf("%q is neither a time since the first clock started nor a clock; write, for "+
+			"example, @12.5s or @clock:100", s)
 	}
 	return When{Since: d}, nil
 }
@@ -261,7 +263,8 @@ func parseWhen(s string) (When, error) {
 // check returns an error if the fault is invalid in every job.
 func (f Fault) check() error {
 	if f.Target.Role == RoleShards && f.Kind != FaultKill {
-		return fmt.Errorf("shards can only be killed; write for example kill:shards:0.5@12.5s, or %s a server", f.Kind)
+		return fmt.Errorf("shards can only be killed; write, for example, kill:shards:0.5@12.5s, or %s a server",
+			f.Kind)
 	}
 	return nil
 }
@@ -276,7 +279,7 @@ func (f Fault) Validate(servers, workers int, log bool, latest perdure.Clock) er
 	}
 	number := func(n int, name string) {
 		if f.Target.Index != All && (f.Target.Index < 0 || f.Target.Index >= n) {
-			err = fmt.Errorf("there is no %s; this job's %d %s are numbered from 0", f.Target, n, name)
+			err = fmt.Errorf("there is no %s; this job has %d %s, numbered from 0", f.Target, n, name)
 		}
 	}
 	switch f.Target.Role {
@@ -289,7 +292,7 @@ func (f Fault) Validate(servers, workers int, log bool, latest perdure.Clock) er
 		case !log:
 			err = fmt.Errorf("this job has no log process; choose server:I, worker:I, coordinator or shards:PART")
 		case f.Kind != FaultKill && f.Kind != FaultTerm && f.Kind != FaultFreeze:
-			err = fmt.Errorf("the log can be killed, terminated or frozen; write for example kill:log@12.5s, or %s "+
+			err = fmt.Errorf("the log can be killed, terminated or frozen; write, for example, kill:log@12.5s, or %s "+
 				"a server", f.Kind)
 		}
 	}

@@ -68,7 +68,7 @@ var (
 	// ErrNotRunning is returned if a place has no process.
 	ErrNotRunning = errors.New("supervisor: not running")
 	// ErrTaken is returned by Start if the place already has a process.
-	ErrTaken = errors.New("supervisor: the place is taken")
+	ErrTaken = errors.New("supervisor: the process is already running")
 )
 
 const (
@@ -272,7 +272,7 @@ func (g *Group) Stop(ctx context.Context) error {
 	select {
 	case <-ended:
 	case <-time.After(killTimeout):
-		return fmt.Errorf("supervisor: killed, but not ended after %v: %s", killTimeout, g.remaining())
+		return fmt.Errorf("supervisor: killed, but still running after %v: %s", killTimeout, g.remaining())
 	}
 	var err error
 	g.finish.Do(func() {

@@ -26,7 +26,8 @@ type closing struct {
 func (j *Job) Stop(err error) {
 	if j.startClosing(err) {
 		j.emit("closing", "", time.Now(),
-			fmt.Sprintf("ending the job after a last checkpoint, for at most %v (stop it again to end immediately)",
+			fmt.Sprintf("ending the job after a final checkpoint, which may take up to %v (stop it again to end "+
+				"immediately)",
 				j.cfg.LastCheckpoint))
 	}
 }

@@ -58,8 +58,8 @@ func CheckAddress(flag, text string) error {
 			return fmt.Errorf("%w: %s %s: invalid address %q; write HOST:PORT, for example 10.0.0.5:7000 or "+
 				"[fd00::5]:7000; separate several by commas", perdure.ErrUsage, flag, text, addr)
 		case ip != nil && ip.IsUnspecified():
-			return fmt.Errorf("%w: %s %s: %s stands for every address of a machine; write the one at which it can be "+
-				"reached", perdure.ErrUsage, flag, text, host)
+			return fmt.Errorf("%w: %s %s: %s means every address of a machine; write the one at which the machine "+
+				"can be reached", perdure.ErrUsage, flag, text, host)
 		}
 	}
 	return nil
@@ -76,8 +76,8 @@ func PublishedAddress(listen, at, advertise string) (string, error) {
 	}
 	if advertise == "" {
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-			return "", fmt.Errorf("%w: --listen %s is every address of this machine, but others need one of them; add "+
-				"--advertise HOST:PORT with one that they can reach", perdure.ErrUsage, listen)
+			return "", fmt.Errorf("%w: --listen %s means every address of this machine; add --advertise HOST:PORT "+
+				"with the one that other machines can reach", perdure.ErrUsage, listen)
 		}
 		return at, nil
 	}

@@ -47,7 +47,7 @@ func payloadBuffer(f *wire.Frame, n int, place func(f *wire.Frame, n int) []byte
 	}
 	b := place(f, n)
 	if len(b) > n {
-		return nil, fmt.Errorf("transport: a payload of %d bytes does not fill its place of %d bytes", n, len(b))
+		return nil, fmt.Errorf("transport: a payload of %d bytes does not fill its space of %d bytes", n, len(b))
 	}
 	return b, nil
 }

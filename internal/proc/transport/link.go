@@ -255,7 +255,7 @@ func checkClaim(who keys.Identity, role wire.Role) error {
 	if who.Role == "" || slices.Contains(claimableRoles[who.Role], role) {
 		return nil
 	}
-	return fmt.Errorf("the certificate of %s does not let its holder be a %s", who, role.Printable())
+	return fmt.Errorf("the certificate of %s does not allow the role %s", who, role.Printable())
 }
 
 // tooLong is never read or written, so it takes no memory.

@@ -12,7 +12,7 @@ import (
 // On other systems a Unix socket is a file, which a killed process leaves behind.
 
 func listenLocal(netip.AddrPort) (net.Listener, error) {
-	return nil, errors.New("Unix sockets are used on Linux only")
+	return nil, errors.New("Unix sockets are only used on Linux")
 }
 
 func localNames(context.Context, string) []string { return nil }

@@ -170,7 +170,7 @@ func (c *socketConn) refusePlaintext(err error) {
 		return
 	}
 	f := wire.Control(wire.KindRefuse, wire.Refusal{
-		Reason: "the job has keys, and the caller shows none; name them with --keys, or in PERDURE_KEYS",
+		Reason: "the job requires keys, but the caller presents none; specify them with --keys or PERDURE_KEYS",
 	})
 	_, _ = c.sock.Write(wire.Append(nil, &f)) // the caller may have gone
 }
@@ -306,11 +306,11 @@ func (c *socketConn) explained(err error) error {
 				p.ring.Dir(),
 				until.UTC().Format(time.RFC3339))
 		}
-		return fmt.Errorf("%w: the peer does not take our certificate, in %s; its log says why (%w)",
+		return fmt.Errorf("%w: the peer rejects our certificate, in %s; its log has the reason (%w)",
 			perdure.ErrRefused,
 			p.ring.Dir(), err)
 	case !p.good.Load() && errors.Is(err, io.EOF): // the peer may also be dying
-		return fmt.Errorf("the peer has ended the handshake: does its job use keys? (%w)", err)
+		return fmt.Errorf("the peer closed the connection during the handshake: does its job use keys? (%w)", err)
 	case errors.As(err, &record):
 		return fmt.Errorf("%w: the peer does not speak TLS: its job has no keys", perdure.ErrRefused)
 	case keys.IsPermanent(err):

@@ -192,7 +192,7 @@ func TestMayBe(t *testing.T) {
 					received, want)
 			}
 			if !want && (!errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(),
-				"does not let its holder be")) {
+				"does not allow the role")) {
 				t.Errorf("a %s that claims to be a %s received %v", has, says, said)
 			}
 		}
@@ -213,7 +213,7 @@ func TestStrangers(t *testing.T) {
 			"another job's keys", false,
 		},
 		"no keys": {
-			as(t, "", keys.Worker), as(t, dir, keys.Server), keys.Server, "the job has keys, and the caller shows none",
+			as(t, "", keys.Worker), as(t, dir, keys.Server), keys.Server, "the job requires keys",
 			false,
 		},
 		"a job without keys": {
@@ -287,7 +287,7 @@ func TestRevoked(t *testing.T) {
 		t.Error("the worker's side still works")
 	}
 	said, received := greet(t, near, far, keys.Server, wire.RoleWorker)
-	if !errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(), "does not take our certificate") {
+	if !errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(), "rejects our certificate") {
 		t.Errorf("the worker reports %v", said)
 	}
 	if received == nil || !strings.Contains(received.Error(), "is revoked") {

@@ -165,7 +165,7 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 		return a.hello(ctx, r.text)
 	case opMap:
 		if len(files) != 1 {
-			return failed(usageErrorf("mapping memory needs one file, not %d", len(files)))
+			return failed(usageErrorf("mapping memory requires one file descriptor, got %d", len(files)))
 		}
 		address, err := a.arena.add(files[0], r.args[0])
 		return answer(err, address)
@@ -173,7 +173,7 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 		return answer(a.arena.remove(r.args[0]))
 	case opLend:
 		if len(files) != 1 {
-			return failed(usageErrorf("lending memory needs one file, not %d", len(files)))
+			return failed(usageErrorf("lending memory requires one file descriptor, got %d", len(files)))
 		}
 		return answer(a.lender.open(files[0]))
 	}
@@ -189,7 +189,7 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 // open adds a channel.
 func (a *Agent) open(ctx context.Context, end func(), files []int) reply {
 	if len(files) != 1 {
-		return failed(usageErrorf("a channel needs one socket, not %d", len(files)))
+		return failed(usageErrorf("a channel requires one socket, got %d", len(files)))
 	}
 	fd, err := unix.FcntlInt(uintptr(files[0]), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -242,8 +242,8 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 		return failed(usageErrorf("cannot read the hello: %v", err))
 	}
 	if g.Protocol != Protocol {
-		return failed(fmt.Errorf("%w: the program uses protocol %d, but this agent (perdure %s) uses %d; install "+
-			"both of one version", perdure.ErrRefused, g.Protocol, a.Version, Protocol))
+		return failed(fmt.Errorf("%w: the program uses protocol %d, but this agent (perdure %s) uses %d; install the "+
+			"same version of both", perdure.ErrRefused, g.Protocol, a.Version, Protocol))
 	}
 	cfg, err := a.config(&g)
 	if err != nil {

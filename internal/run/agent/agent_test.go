@@ -329,8 +329,8 @@ func TestMistakes(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.refused(codeUsage, "first call must be the hello", opNow, 0, "")
 		p.refused(codeUsage, "cannot read", opHello, 0, "{")
-		p.refused(codeRefused, "install both of one version", opHello, 0, `{"protocol":1}`)
-		p.refused(codeRefused, "install both of one version", opHello, 0, `{"protocol":9}`)
+		p.refused(codeRefused, "install the same version of both", opHello, 0, `{"protocol":1}`)
+		p.refused(codeRefused, "install the same version of both", opHello, 0, `{"protocol":9}`)
 		p.hello()
 		p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`)
 		at, values := p.share(16)
@@ -349,7 +349,7 @@ func TestMistakes(t *testing.T) {
 			{opGetRun, "not in shared memory", "", []int64{-1, 0, 1}},
 			{opGetRun, "20 values", "", []int64{at, 0, 5}},
 			{opGetRun, "4 values", "", []int64{at + 52, 0, 1}},
-			{opGetRun, "multiple", "", []int64{at + 2, 0, 1}},
+			{opGetRun, "aligned", "", []int64{at + 2, 0, 1}},
 			{opGetRun, "number of rows: -1", "", []int64{at, 0, -1}},
 			{opGetRun, "rows", "", []int64{at, 0, 1 << 62}},
 			{opGetRun, "it has rows 0 to 7", "", []int64{at, 7, 2}},

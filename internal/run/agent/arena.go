@@ -40,7 +40,7 @@ func (a *arena) add(fd int, size int64) (address int64, err error) {
 		return 0, err
 	}
 	if size < 1 || size > st.Size || size > 1<<offsetBits || size > math.MaxInt {
-		return 0, usageErrorf("invalid size of shared memory: %d bytes of %d", size, st.Size)
+		return 0, usageErrorf("invalid size of shared memory: %d bytes of a file of %d", size, st.Size)
 	}
 	bytes, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -103,11 +103,12 @@ func (a *arena) acquire(address, count, size int64) (values []byte, done func(),
 	switch {
 	case count < 0 || count > most/size || place > most-count*size:
 		r.RUnlock()
-		return nil, nil, usageErrorf("%d values of %d bytes at %d exceed the %d bytes of the shared memory", count,
+		return nil, nil, usageErrorf("%d values of %d bytes from offset %d exceed the %d bytes of the shared memory",
+			count,
 			size, place, most)
 	case place%size != 0:
 		r.RUnlock()
-		return nil, nil, usageErrorf("address %x of values of %d bytes; it must be a multiple of their size", address,
+		return nil, nil, usageErrorf("address %x is not aligned to the size of the values, %d bytes", address,
 			size)
 	}
 	return r.bytes[place : place+count*size], r.RUnlock, nil

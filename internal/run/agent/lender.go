@@ -55,7 +55,7 @@ func (l *lender) open(fd int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file != 0 {
-		return usageErrorf("there is already memory to lend from")
+		return usageErrorf("the memory to lend from is already set")
 	}
 	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 1)
 	if err != nil {
@@ -70,12 +70,11 @@ func (l *lender) Alloc(n int) (values []float32, keeper any, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == 0 {
-		return nil, nil, usageErrorf("there is no memory to lend from")
+		return nil, nil, usageErrorf("the memory to lend from is not set")
 	}
 	if len(l.pieces) >= maxPieces {
 		return nil, nil, usageErrorf(
-			"updates that are not safe yet use all %d pieces of lent memory; use Inc for small "+
-				"updates",
+			"all %d pieces of lent memory hold updates that are not safe yet; use Inc for small updates",
 			len(l.pieces),
 		)
 	}

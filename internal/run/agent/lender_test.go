@@ -16,7 +16,7 @@ func TestDeltas(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.hello()
 		p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`)
-		p.refused(codeUsage, "no memory to lend", opDeltas, 0, "", 0, 2, 3)
+		p.refused(codeUsage, "not set", opDeltas, 0, "", 0, 2, 3)
 		fd := memory(t, 0, unix.F_SEAL_SHRINK)
 		for _, c := range []struct {
 			fd    int
@@ -35,7 +35,7 @@ func TestDeltas(t *testing.T) {
 		at, values := p.share(32)
 		for clock := range int64(3) {
 			r := p.call(opDeltas, 0, "", 0, 2, 3)
-			p.refused(codeUsage, "(from Deltas)", opIncRun, 0, "", at, 3, 1)
+			p.refused(codeUsage, "which Deltas returned", opIncRun, 0, "", at, 3, 1)
 			b, err := unix.Mmap(fd, r.args[0], int(r.args[1]), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 			must(t, err)
 			lent := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), 12)

@@ -210,13 +210,12 @@ func TestOddFolders(t *testing.T) {
 	file("x", "odd", "checkpoint")
 	mkdir("a@b")
 	for name, want := range map[string]string{
-		"nothing":           "directory " + join("nothing") + " does not exist; name a run's directory",
-		"nothing@7":         "directory " + join("nothing") + " does not exist; name a run's directory",
-		"empty@x":           "to choose the checkpoint of a clock, use " + join("empty") + "@CLOCK",
-		"foreign/notes.txt": "notes.txt is a file; name",
-		"empty":             "/empty holds no checkpoint",
-		"foreign": "/foreign holds no checkpoint, but other files such as notes.txt; name a run's " +
-			"directory",
+		"nothing":               "directory " + join("nothing") + " does not exist; specify a run's directory",
+		"nothing@7":             "directory " + join("nothing") + " does not exist; specify a run's directory",
+		"empty@x":               "to choose the checkpoint of a clock, use " + join("empty") + "@CLOCK",
+		"foreign/notes.txt":     "notes.txt is a file; specify",
+		"empty":                 "/empty holds no checkpoint",
+		"foreign":               "/foreign holds no checkpoint, but other files such as notes.txt",
 		"begun":                 "/begun/checkpoint holds no checkpoint, only 1 file of an incomplete one",
 		"begun/checkpoint":      "/begun/checkpoint holds no checkpoint, only 1 file of an incomplete one",
 		"rows":                  "/rows/checkpoint holds no checkpoint: no rows have been saved yet",
@@ -225,7 +224,7 @@ func TestOddFolders(t *testing.T) {
 		"none":                  "/none/checkpoint holds no checkpoint: a run under none writes none",
 		"odd":                   "/odd/checkpoint: not a directory",
 		"a@b":                   "/a@b holds no checkpoint",
-		"foreign/notes.txt@700": "is a file; name",
+		"foreign/notes.txt@700": "is a file; specify",
 	} {
 		f, err := Open(join(filepath.FromSlash(name)))
 		if err == nil {

@@ -53,7 +53,7 @@ func (f *Location) exportOne(tell *humanize.Printer, to string) (meanwhile bool,
 		}
 		tell.Note("clock %s is not whole: %s", clockText(k.Cut), humanize.ErrorText(err))
 	}
-	return false, fmt.Errorf("%s holds no whole checkpoint", f.Store)
+	return false, fmt.Errorf("%s holds no complete checkpoint", f.Store)
 }
 
 // reloadOlderHint returns a hint to the next older whole checkpoint.
@@ -71,7 +71,7 @@ func MayWrite(to, name string, force bool) error {
 	info, err := os.Stat(to)
 	switch {
 	case err == nil && info.IsDir():
-		return fmt.Errorf("%w: --to %s is a directory; name a file, for example %s", perdure.ErrUsage, to,
+		return fmt.Errorf("%w: --to %s is a directory; choose a file, for example %s", perdure.ErrUsage, to,
 			filepath.Join(to, name))
 	case err == nil && !info.Mode().IsRegular():
 		return fmt.Errorf("%w: --to %s is not a regular file; choose another", perdure.ErrUsage, to)

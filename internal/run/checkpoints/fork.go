@@ -16,9 +16,8 @@ import (
 // their content is verified only when they are copied.
 func (f *Location) Choose() (*checkpoint.Info, error) {
 	if f.Run == "" {
-		return nil, fmt.Errorf("%w: %s is not in a run's directory, which holds the settings to continue with; "+
-			"name a run's "+
-			"directory", perdure.ErrUsage, f.Store)
+		return nil, fmt.Errorf("%w: %s is not in a run's directory and has no settings to continue with; "+
+			"specify a run's directory", perdure.ErrUsage, f.Store)
 	}
 	found, err := f.find()
 	if err != nil {
@@ -43,8 +42,8 @@ func (f *Location) Fork(
 ) (saved *settings.RunningCheckpoint, err error) {
 	switch rows := recovery.RoundsOf(job.Recovery).Any(); {
 	case k.Number > 0 && !rows:
-		return nil, fmt.Errorf("%w: %s has rows of different clocks; to continue from it choose the recovery "+
-			"strategy scar",
+		return nil, fmt.Errorf("%w: %s has rows of different clocks; to continue from it, use the recovery strategy "+
+			"scar",
 			perdure.ErrUsage, k.File)
 	case rows && k.Number == 0 && k.Cut > 0:
 		saved, err = f.forkSelected(k, to, job)
@@ -54,8 +53,8 @@ func (f *Location) Fork(
 		err = f.forkCut(&k.Manifest, to, job)
 	}
 	if err != nil && f.isDeleted(k) {
-		return nil, fmt.Errorf("%s: the run has deleted %s while it was read; keep more checkpoints with "+
-			"--keep-checkpoints, or name a newer one", f.Store, k.File)
+		return nil, fmt.Errorf("%s: the run deleted %s while it was being read; keep more checkpoints with "+
+			"--keep-checkpoints, or choose a newer one", f.Store, k.File)
 	}
 	return saved, err
 }

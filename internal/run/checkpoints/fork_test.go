@@ -137,7 +137,7 @@ func TestForkGone(t *testing.T) {
 	}
 	remove(t, fsys, runningName(2), rowsName(2, 0))
 	_, err = f.Fork(k, to, job)
-	if !oneLine(err, "the run has deleted "+runningName(2)+" while it was read; keep") {
+	if !oneLine(err, "the run deleted "+runningName(2)) {
 		t.Errorf("deleted checkpoint: %v", err)
 	}
 	f.Run = ""

@@ -160,7 +160,7 @@ func TestExport(t *testing.T) {
 	wantModel(t, a, 10)
 	must(t, f.Export(&out, a, true, false))
 	wantModel(t, a, 30)
-	if err := f.Export(&out, dir, true, false); !oneLine(err, "is a directory; name a file") {
+	if err := f.Export(&out, dir, true, false); !oneLine(err, "is a directory; choose a file") {
 		t.Errorf("directory: %v", err)
 	}
 	if err := f.Export(&out, filepath.Join(dir, "x", "a"), false, false); !oneLine(err, "does not exist") {

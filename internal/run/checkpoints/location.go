@@ -60,13 +60,13 @@ func Open(name string) (*Location, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: directory %s does not exist; name a run's directory, or its directory of "+
+		return nil, fmt.Errorf("%w: directory %s does not exist; specify a run's directory, or its directory of "+
 			"checkpoints",
 			perdure.ErrUsage, dir)
 	case err != nil:
 		return nil, err
 	case !info.IsDir():
-		return nil, fmt.Errorf("%w: %s is a file; name a run's directory, or its directory of checkpoints",
+		return nil, fmt.Errorf("%w: %s is a file; specify a run's directory, or its directory of checkpoints",
 			perdure.ErrUsage,
 			dir)
 	}
@@ -155,7 +155,7 @@ func (f *Location) find() (found checkpoint.Listing, err error) {
 	case len(found.Unreferenced) > 0:
 		why = fmt.Sprintf(", only %s of an incomplete one", humanize.Count(len(found.Unreferenced), "file"))
 	case f.Run == "" && len(found.Other) > 0:
-		why = fmt.Sprintf(", but other files such as %s; name a run's directory, or its directory of checkpoints",
+		why = fmt.Sprintf(", but other files such as %s; specify a run's directory, or its directory of checkpoints",
 			found.Other[0])
 	}
 	return found, fmt.Errorf("%s holds no checkpoint%s", f.Store, why)
@@ -237,7 +237,8 @@ func (f *Location) withRetries(read func() (meanwhile bool, err error)) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: the job deletes its checkpoints before they are read; try again, or wait until it has ended",
+	return fmt.Errorf("%s: the job deletes its checkpoints before they can be read; try again, or wait until it has "+
+		"ended",
 		f.Store)
 }
 

@@ -58,7 +58,8 @@ func rejectUnnamed(model *os.File, run string) error {
 	}
 	if slices.Contains(names, "layout") && slices.Contains(names, "weights.0.begin") {
 		return fmt.Errorf("%w: %s is the run of a PyTorch program, whose tables have no parameter names: save "+
-			"model.state_dict() in the program, where job.slot == 0, after the with block; %s has the tables' rows",
+			"model.state_dict() in the program after the with block, in the process with job.slot == 0; %s has the "+
+			"tables' rows",
 			perdure.ErrUsage, run, model.Name())
 	}
 	return nil

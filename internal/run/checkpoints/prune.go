@@ -103,7 +103,8 @@ func (f *Location) checkUnclaimed() error {
 	if _, err := store.Size(f.Store, rundir.ModelFile); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return fmt.Errorf("%w: %w, which may still be running: name its run's directory, or add --force to delete anyway",
+	return fmt.Errorf("%w: %w, which may still be running: specify its run's directory, or add --force to delete "+
+		"anyway",
 		perdure.ErrUsage, takenError(f.Store, claimed))
 }
 
@@ -141,7 +142,7 @@ func (f *Location) countToKeep(
 		}
 	}
 	if whole == 0 {
-		return 0, fmt.Errorf("%s holds no whole checkpoint; nothing is deleted", f.Store)
+		return 0, fmt.Errorf("%s holds no complete checkpoint; nothing was deleted", f.Store)
 	}
 	return len(found.Checkpoints), nil
 }

@@ -143,7 +143,7 @@ func TestPruneRefused(t *testing.T) {
 		"a clock": {1, func(f *Location, _ *disk.Memory) { f.Clock = &clock }, "remove @20", true},
 		"none whole": {1, func(_ *Location, fsys *disk.Memory) {
 			remove(t, fsys, segmentName(10, 0), segmentName(30, 0))
-		}, "c holds no whole checkpoint; nothing is deleted", false},
+		}, "c holds no complete checkpoint; nothing was deleted", false},
 		"another version's manifest": {1, func(_ *Location, fsys *disk.Memory) {
 			write(t, fsys, manifestName(30), bytes.Replace(read(t, fsys, manifestName(30)), []byte("CHECKPOINT 1"),
 				[]byte("CHECKPOINT 9"), 1))

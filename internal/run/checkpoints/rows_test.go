@@ -248,7 +248,7 @@ func TestRowDamage(t *testing.T) {
 			to := filepath.Join(t.TempDir(), "model")
 			err := f.Export(&out, to, false, false)
 			if d.name == "in all" {
-				if !oneLine(err, "c holds no whole checkpoint") || fileThere(to) {
+				if !oneLine(err, "c holds no complete checkpoint") || fileThere(to) {
 					t.Errorf("Export: %v", err)
 				}
 				return

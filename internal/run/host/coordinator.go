@@ -200,7 +200,7 @@ func cannotListen(flag, addr string, err error) error {
 			perdure.ErrUsage,
 			flag, addr)
 	}
-	return fmt.Errorf("cannot listen on %s: %w; choose another %s", addr, humanize.Cause(err), flag)
+	return fmt.Errorf("cannot listen on %s: %w; choose another address for %s", addr, humanize.Cause(err), flag)
 }
 
 // openJob creates the job's directory, or loads the job in it. It returns an error if that is not the requested job.
@@ -239,7 +239,8 @@ func (c *Coordinator) openJob(ctx context.Context) (s settings.Run, err error) {
 			return s, err
 		}
 		if differs := settings.FirstDifference(s, asked); differs != "" {
-			return s, fmt.Errorf("%w: %s has another job than %s: %s; name another --dir", perdure.ErrUsage, c.Dir,
+			return s, fmt.Errorf("%w: %s contains a different job than %s: %s; choose another --dir",
+				perdure.ErrUsage, c.Dir,
 				c.Job.Name, differs)
 		}
 		if err := c.saveRequest(); err != nil {
@@ -295,7 +296,7 @@ func (c *Coordinator) runJob(ctx context.Context, open *role.Resources, s *setti
 	case job := <-saw:
 		if ctx.Err() != nil {
 			<-coordinated
-			c.Log.Info("the coordinator ends, and the job continues without it; start it again with the same --dir")
+			c.Log.Info("the coordinator is exiting, and the job continues without it; restart it with the same --dir")
 			return nil
 		}
 		err := <-coordinated // after all processes were notified
@@ -320,7 +321,7 @@ func (c *Coordinator) hideTarget() {
 		return
 	}
 	if err := metrics.WriteTargets(c.Dir, []metrics.Target{}); err != nil {
-		c.Log.Warn("cannot remove the coordinator from the list for Prometheus", "err", err)
+		c.Log.Warn("cannot remove the coordinator from the Prometheus target list", "err", err)
 	}
 }
 
@@ -348,8 +349,9 @@ func (c *Coordinator) announce(open *role.Resources, s *settings.Run) {
 // returns "" for any other job.
 func missingStoreWarning(s *settings.Run) string {
 	if s.Checkpoints.Store == "" && recovery.Of(s.Job.Recovery).Traits().SavesAtEnd() {
-		return fmt.Sprintf("recovery %s keeps checkpoints, but no store is named: each machine keeps its own in a "+
-			"local directory, where the others cannot read them; name a store that all machines reach with store: URL",
+		return fmt.Sprintf("recovery %s keeps checkpoints, but no store is set: each machine keeps its own in a "+
+			"local directory, where the others cannot read them; use store: URL to set a store that all machines can "+
+			"reach",
 			s.Job.Recovery)
 	}
 	return ""

@@ -179,15 +179,14 @@ func (h *Host) prepare(ctx context.Context) error {
 func (h *Host) check() (err error) {
 	switch {
 	case h.Join == "":
-		return fmt.Errorf("%w: no job is named; write --join HOST:PORT with the address that its coordinator has "+
-			"printed",
+		return fmt.Errorf("%w: no job given; add --join HOST:PORT with the address that its coordinator printed",
 			perdure.ErrUsage)
 	case h.Servers < 0 || h.Servers > perdure.MaxServers:
 		return fmt.Errorf("%w: invalid --servers %d; choose 0 to %d", perdure.ErrUsage, h.Servers, perdure.MaxServers)
 	case h.Workers < 0 || h.Workers > perdure.MaxSlots:
 		return fmt.Errorf("%w: invalid --workers %d; choose 0 to %d", perdure.ErrUsage, h.Workers, perdure.MaxSlots)
 	case h.Servers+h.Workers == 0:
-		return fmt.Errorf("%w: a host without servers and workers has nothing to do; write --servers N or --workers N",
+		return fmt.Errorf("%w: a host without servers or workers has nothing to do; add --servers N or --workers N",
 			perdure.ErrUsage)
 	case len(h.Command) > 0 && h.Workers == 0:
 		return fmt.Errorf("%w: %s is the command of a worker, but the host has no workers; add --workers N",
@@ -255,7 +254,7 @@ func (h *Host) lockDir() (release func(), err error) {
 	who := fmt.Sprintf("pid %d since %s", os.Getpid(), time.Now().UTC().Format(time.RFC3339))
 	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(h.Dir, "lock")), who)
 	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
-		return nil, fmt.Errorf("%w: another host has %s: %s; choose another --dir", perdure.ErrUsage, h.Dir,
+		return nil, fmt.Errorf("%w: another host uses %s: %s; choose another --dir", perdure.ErrUsage, h.Dir,
 			locked.Holder)
 	}
 	if err != nil {
@@ -271,8 +270,8 @@ func (h *Host) lockDir() (release func(), err error) {
 func (h *Host) startProcesses(k *keeper, w *wire.Welcome) error {
 	httpdebug.SetIdentity(h.Log, w.Job.ID, hostRole, -1)
 	if h.Workers > 0 && len(h.Command) == 0 && w.Job.Workload == settings.OwnWorkload {
-		return fmt.Errorf("%w: the workers of this job are programs of your own; add the command that starts one: "+
-			"perdure host … -- COMMAND", perdure.ErrUsage)
+		return fmt.Errorf("%w: this job's workers run your own program; add the command that starts it: perdure host "+
+			"… -- COMMAND", perdure.ErrUsage)
 	}
 	if err := h.checkSameJob(w.Job.ID); err != nil {
 		return err

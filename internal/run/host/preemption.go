@@ -72,7 +72,7 @@ func (h *Host) watch(ctx context.Context) <-chan struct{} {
 			if code := cmd.ProcessState.ExitCode(); code < 0 || code >= cannotRun {
 				if why := err.Error(); why != said && ctx.Err() == nil {
 					said = why
-					h.Log.Warn("the command of --notice-command fails; trying again",
+					h.Log.Warn("the command of --notice-command failed; trying again",
 						"command", h.Notice.Probe, "err", why)
 				}
 			}
@@ -102,8 +102,8 @@ func (e *shutdown) within(notice time.Duration) (stop func()) {
 	}
 	t := time.AfterFunc(notice, func() {
 		e.once.Do(func() {
-			e.h.Log.Warn("the notice is over: the remaining processes end now, even if others have not taken over "+
-				"their replicas",
+			e.h.Log.Warn("the notice has expired: the remaining processes end now, even if other servers have not "+
+				"taken over their replicas",
 				"notice", notice)
 		})
 		e.cancel()

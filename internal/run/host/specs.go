@@ -135,15 +135,15 @@ func (h *Host) listens(index int) (string, error) {
 			return net.JoinHostPort(host, "0"), nil
 		}
 	}
-	return "", fmt.Errorf("%w: cannot determine which address of this machine leads to %s; name the listen address "+
-		"of servers with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.ParseAddresses(h.Join), ","))
+	return "", fmt.Errorf("%w: cannot determine which address of this machine reaches %s; set the listen address of "+
+		"its servers with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.ParseAddresses(h.Join), ","))
 }
 
 // checkFree returns an error if another process uses an address.
 func checkFree(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, humanize.Cause(err))
+		return fmt.Errorf("cannot listen on %s: %w; choose another address for --listen", addr, humanize.Cause(err))
 	}
 	return l.Close()
 }
@@ -160,7 +160,8 @@ func offsetAddress(flag, addr string, by int) (string, error) {
 		n += uint64(by)
 	}
 	if err != nil || host == "" || n > maxPort {
-		return "", fmt.Errorf("%w: invalid %s %s: write HOST:PORT; servers use consecutive ports from that one on",
+		return "", fmt.Errorf("%w: invalid %s %s: write HOST:PORT; servers use consecutive ports, starting with that "+
+			"one",
 			perdure.ErrUsage, flag, addr)
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
@@ -181,7 +182,8 @@ func (h *Host) metricsAt(at int) (string, error) {
 	host, port, _ := net.SplitHostPort(addr) // Loopback has checked it
 	n, err := strconv.ParseUint(port, 10, 16)
 	if n += uint64(at) + 1; err != nil || port == "0" || n > maxPort {
-		return "", fmt.Errorf("%w: --metrics %s: choose a port from 1 to %d: each process needs one, after the host's",
+		return "", fmt.Errorf("%w: --metrics %s: choose a port from 1 to %d: the host's processes use the ports "+
+			"after it",
 			perdure.ErrUsage, h.Watch.Metrics, maxPort-h.Servers-h.Workers)
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
@@ -229,6 +231,6 @@ func (h *Host) hideTargets() {
 		return
 	}
 	if err := metrics.WriteTargets(h.Dir, []metrics.Target{}); err != nil {
-		h.Log.Warn("cannot remove this host from the list for Prometheus", "err", err)
+		h.Log.Warn("cannot remove this host from the Prometheus target list", "err", err)
 	}
 }

@@ -104,7 +104,7 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 		return true, fmt.Errorf("%w: %s", perdure.ErrFailed, f.Failed)
 	}
 	if f.View.Done {
-		c.Log.Info("the job is done; its results are with the coordinator that led it")
+		c.Log.Info("the job is done; the coordinator that led it has the results")
 	}
 	return f.View.Done, nil
 }

@@ -37,11 +37,11 @@ type DistributedOptions struct {
 // CheckDistributed returns an error for settings that a job on several hosts cannot have.
 func CheckDistributed(s *settings.Run) error {
 	if len(s.Faults) > 0 {
-		return fmt.Errorf("%w: fault: faults cannot be injected into processes on several hosts; leave it out, and "+
-			"stop processes on the hosts themselves", perdure.ErrUsage)
+		return fmt.Errorf("%w: fault: faults cannot be injected into processes on several hosts; remove it, and stop "+
+			"processes on the hosts themselves", perdure.ErrUsage)
 	}
 	if s.HasOwnLog() {
-		return fmt.Errorf("%w: recovery %s needs an update log that all hosts can reach; name it with log: "+
+		return fmt.Errorf("%w: recovery %s needs an update log that all hosts can reach; set log: "+
 			"perdure://HOST:4222 (perdure log --keys serves one), or nats://", perdure.ErrUsage, s.Job.Recovery)
 	}
 	return nil

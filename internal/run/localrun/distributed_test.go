@@ -24,8 +24,8 @@ func TestEndedEarly(t *testing.T) {
 	for strategy, want := range map[string]string{
 		"checkpoint:20": "at clock 0, with a checkpoint of clock 0; it continues when its coordinator is",
 		"stateless":     "at clock 0, and all updates are in its log; it continues when",
-		"chain:2":       "at clock 0, and there is nothing to resume from: a run under chain:2 keeps no checkpoints",
-		"none":          "and there is nothing to resume from: a run under none keeps no checkpoints",
+		"chain:2":       "at clock 0, and there is nothing to resume from: a run with recovery chain:2 keeps",
+		"none":          "and there is nothing to resume from: a run with recovery none keeps",
 	} {
 		recovery, err := perdure.ParseRecovery(strategy)
 		if err != nil {

@@ -174,7 +174,7 @@ func TestStartRefuses(t *testing.T) {
 		// checked once the directory exists
 		"there is no server:9": {Settings: faulty, Folder: filepath.Join(t.TempDir(), "run")},
 		"write HOST:PORT":      {Settings: settings.Run{Reach: settings.Reach{Listen: "here"}}, Folder: "x"},
-		"name the one address": {Settings: settings.Run{Reach: settings.Reach{Listen: ":0"}}, Folder: "x"},
+		"specify the address":  {Settings: settings.Run{Reach: settings.Reach{Listen: ":0"}}, Folder: "x"},
 	} {
 		v := &record{}
 		o.View, o.Workers = v, true

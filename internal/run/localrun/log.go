@@ -91,7 +91,8 @@ func chooseLogAddr(
 	}
 	addr, hold, err := transport.Reserve(host)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w; choose another --listen", host, humanize.Cause(err))
+		return nil, fmt.Errorf("cannot listen on %s: %w; choose another address for --listen",
+			host, humanize.Cause(err))
 	}
 	u := url.URL{Scheme: "nats", Host: addr}
 	if s.Reach.Keys != "" {

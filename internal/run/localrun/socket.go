@@ -25,12 +25,12 @@ func listen(addr string) (s socket, err error) {
 			addr)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return s, fmt.Errorf("%w: invalid --listen %s: name the one address at which workers reach this machine",
+		return s, fmt.Errorf("%w: invalid --listen %s: specify the address at which workers reach this machine",
 			perdure.ErrUsage, addr)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return s, fmt.Errorf("cannot listen on %s: %w; choose another --listen", addr, humanize.Cause(err))
+		return s, fmt.Errorf("cannot listen on %s: %w; choose another address for --listen", addr, humanize.Cause(err))
 	}
 	defer l.Close()
 	s.addr = l.Addr().String()

@@ -114,7 +114,7 @@ func findProgram(command string) error {
 		return nil
 	}
 	if _, err := exec.LookPath(words[0]); err != nil {
-		return fmt.Errorf("%w: --exec %s: %w; name a program that this machine can start", perdure.ErrUsage, words[0],
+		return fmt.Errorf("%w: --exec %s: %w; give a program that this machine can start", perdure.ErrUsage, words[0],
 			humanize.Cause(errors.Unwrap(err)))
 	}
 	return nil

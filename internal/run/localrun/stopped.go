@@ -84,7 +84,7 @@ func (r *Run) stopped(why error) error {
 		return fmt.Errorf("%w; %w; %s", at, cannot, anew)
 	// otherwise the model that the run started with is a checkpoint
 	case p.Durable == 0 && (r.s.Job.Init == "" || r.s.Log != nil):
-		return fmt.Errorf("%w, before there was a checkpoint; there is nothing to resume: %s", at, anew)
+		return fmt.Errorf("%w, before the first checkpoint, so there is nothing to resume: %s", at, anew)
 	case p.End > 0 && p.Durable >= p.End:
 		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: "+
 			"perdure %s --resume %s --clocks %d%s", at, p.Durable, command, r.dir.Path(), p.End+1, place)

@@ -89,8 +89,8 @@ func newTargets(w *Observability, s *settings.Run, warn func(string)) (t *target
 			"free ones", perdure.ErrUsage, w.Metrics, maxPort-last)
 	}
 	if warn != nil && !transport.IsLoopback(addr) {
-		warn(fmt.Sprintf("others can reach the metrics at %s without any credentials; use a network that "+
-			"you trust", host))
+		warn(fmt.Sprintf("other machines can reach the metrics at %s without credentials; use a network that you "+
+			"trust", host))
 	}
 	seats := []member{{wire.RoleCoordinator, 0}}
 	for i := range s.Job.Servers {
@@ -112,7 +112,7 @@ func (t *targets) try(p member) error {
 	if t.port == 0 {
 		addr, hold, err := transport.Reserve(t.host)
 		if err != nil {
-			return fmt.Errorf("cannot listen on %s for metrics: %w; choose another --metrics", t.host,
+			return fmt.Errorf("cannot listen on %s for metrics: %w; choose another address for --metrics", t.host,
 				humanize.Cause(err))
 		}
 		t.addrs[p], t.held = addr, append(t.held, hold)
@@ -120,7 +120,8 @@ func (t *targets) try(p member) error {
 	}
 	l, err := net.Listen("tcp", t.fixed(p))
 	if err != nil {
-		return fmt.Errorf("cannot listen on %s for the metrics of %s: %w; choose another --metrics", t.fixed(p), p,
+		return fmt.Errorf("cannot listen on %s for the metrics of %s: %w; choose another address for --metrics",
+			t.fixed(p), p,
 			humanize.Cause(err))
 	}
 	return l.Close()

@@ -99,7 +99,7 @@ func TestFixedPorts(t *testing.T) {
 	}
 	defer l.Close()
 	want := "cannot listen on " + l.Addr().String() + " for the metrics of coordinator: address already in use; " +
-		"choose another --metrics"
+		"choose another address for --metrics"
 	if _, err := newTargets(
 		&Observability{Metrics: l.Addr().String()},
 		runOf(1, 1),
@@ -115,7 +115,7 @@ func TestFixedPorts(t *testing.T) {
 	}
 	warned := ""
 	r, err = newTargets(&Observability{Metrics: "0.0.0.0:0"}, runOf(1, 1), func(line string) { warned = line })
-	if err != nil || !strings.Contains(warned, "others can reach") {
+	if err != nil || !strings.Contains(warned, "machines can reach") {
 		t.Errorf("on an address that others can reach: %q, %v ", warned, err)
 	} else if err := r.Close(); err != nil {
 		t.Error(err)

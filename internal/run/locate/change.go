@@ -28,13 +28,13 @@ func AwaitChange(ctx context.Context, client *control.Client, before protocol.Vi
 		case err == nil && v.Roster > before.Roster:
 			return v, nil
 		case err == nil && !v.Pause:
-			return v, fmt.Errorf("%w: no worker joins or leaves: the clock is over, or the job ends before it",
+			return v, fmt.Errorf("%w: no worker joins or leaves: the clock is already over, or the job ends before it",
 				perdure.ErrRefused)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return v, fmt.Errorf("not all workers have reported their clock within %v; the change is made once "+
+			return v, fmt.Errorf("not all workers have reported their clock within %v; the change takes effect once "+
 				"they have: see perdure status", nameTimeout)
 		}
 	}

@@ -97,7 +97,7 @@ func controlOf(run string) (address, found string, err error) {
 	if run == "" {
 		runs, _ := filepath.Glob("runs/*/control") // the pattern is valid
 		if len(runs) == 0 {
-			return "", "", fmt.Errorf("%w: there is no run in runs/; name one with --run DIR or --address HOST:PORT",
+			return "", "", fmt.Errorf("%w: there is no run in runs/; specify one with --run DIR or --address HOST:PORT",
 				perdure.ErrUsage)
 		}
 		newest := slices.MaxFunc(runs, func(a, b string) int { return modified(a).Compare(modified(b)) })

@@ -100,11 +100,11 @@ func AwaitDrained(ctx context.Context, client control.Backend, d *control.DrainR
 				tell(&r)
 			}
 			if last = r; s.State == control.StateDone {
-				return fmt.Errorf("%w: the job is done, so nothing has to be handed over", perdure.ErrStopped)
+				return fmt.Errorf("%w: the job is done, so there is nothing to hand over", perdure.ErrStopped)
 			}
 		}
 		if notice > 0 && time.Since(began) > notice+maxNoticeDelay {
-			return fmt.Errorf("the notice of %v has expired, and some processes have not ended: %s; see perdure "+
+			return fmt.Errorf("the notice of %v has expired, but some processes have not ended: %s; see perdure "+
 				"status", notice, &last)
 		}
 		select {
@@ -124,6 +124,7 @@ func (r *Remaining) end(last *Remaining, s *control.Status) error {
 	if last.Shards > 0 {
 		what = fmt.Sprintf("about %d shards with %.1f MB were not handed over", last.Shards, float64(last.Bytes)/1e6)
 	}
-	return fmt.Errorf("%s: ended before other servers had all replicas: %s; the job continues with recovery %s",
+	return fmt.Errorf("%s: ended before other servers had taken over all replicas: %s; the job continues with "+
+		"recovery %s",
 		strings.Join(r.Lost, ", "), what, s.Recovery)
 }

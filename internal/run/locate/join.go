@@ -52,7 +52,7 @@ const joinTimeout = 5 * time.Second
 func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err error) {
 	switch {
 	case f.Join != "" && f.Coordinator != "":
-		return s, fmt.Errorf("%w: --join finds the coordinator itself; leave --coordinator out", perdure.ErrUsage)
+		return s, fmt.Errorf("%w: --join finds the coordinator itself; remove --coordinator", perdure.ErrUsage)
 	case f.Join != "":
 		if f.Ring, err = OpenWatchedRing(ctx, f.KeysDir, role, f.Log); err != nil {
 			return s, err
@@ -62,7 +62,7 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 		}
 		return f.query(ctx)
 	case f.Coordinator == "" || f.Run == "":
-		return s, fmt.Errorf("%w: no job is named; write --join HOST:PORT with the address that perdure status shows",
+		return s, fmt.Errorf("%w: no job given; add --join HOST:PORT with the address that perdure status shows",
 			perdure.ErrUsage)
 	}
 	if f.Keys, err = InheritedSecrets(role, FirstFD); err != nil {
@@ -197,6 +197,6 @@ func (f *Job) RequireDir(why string) error {
 	if f.Run != "" {
 		return nil
 	}
-	return fmt.Errorf("%w: the job's directory is not on this machine, and %s; name it or a copy of it with --run, or "+
-		"let the job use a --store that all machines reach", perdure.ErrUsage, why)
+	return fmt.Errorf("%w: the job's directory is not on this machine, and %s; specify it or a copy with --run, or "+
+		"start the job with a --store that all machines can reach", perdure.ErrUsage, why)
 }

@@ -90,8 +90,8 @@ func TestFind(t *testing.T) {
 	must(t, err)
 	must(t, closed.Close())
 	for want, job := range map[string]locate.Job{
-		"no job is named; write --join":       {Run: run},
-		"leave --coordinator out":             {Join: "127.0.0.1:1", Coordinator: "127.0.0.1:1"},
+		"no job given; add --join":            {Run: run},
+		"remove --coordinator":                {Join: "127.0.0.1:1", Coordinator: "127.0.0.1:1"},
 		"the run requires its secret":         {Join: "127.0.0.1:1"},
 		"no job answers at " + addrOf(closed): {Join: addrOf(closed), Run: run},
 	} {

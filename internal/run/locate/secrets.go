@@ -113,7 +113,7 @@ func InheritedSecrets(role wire.Role, first uintptr) (k wire.Keys, err error) {
 
 // errNoSecret is the error of a run's process that was started by hand.
 var errNoSecret = errors.New("a run's processes are started by perdure train or perdure up, which pass them the " +
-	"run's secret; write --join to join a run")
+	"run's secret; use --join to join a run")
 
 // ReadSecrets reads the secrets of a process that joins a run: the job's secret and, for a server, also the servers'.
 // They are in file or, if that is "", in the run's directory.
@@ -123,12 +123,13 @@ func ReadSecrets(file, run string, role wire.Role) (k wire.Keys, err error) {
 		path = filepath.Join(run, SecretFile)
 	}
 	if path == "" {
-		return k, fmt.Errorf("%w: the run requires its secret; name the file, which is secret in the run's "+
-			"directory, with --secret-file or PERDURE_SECRET_FILE, or the job's keys with --keys", perdure.ErrUsage)
+		return k, fmt.Errorf("%w: the run requires its secret; set --secret-file or PERDURE_SECRET_FILE to the file "+
+			"secret in the run's directory, or --keys to the job's keys", perdure.ErrUsage)
 	}
 	if k.Job, err = keys.ReadSecret(path); err == nil && role == wire.RoleServer {
 		if k.Servers, err = keys.ReadSecret(path + ServersExt); err != nil {
-			err = fmt.Errorf("%w; a server also needs the file secret%s of the run's directory there", err, ServersExt)
+			err = fmt.Errorf("%w; a server also needs the file secret%s from the run's directory, in the same place",
+				err, ServersExt)
 		}
 	}
 	return k, err

@@ -50,15 +50,15 @@ func Predict(ctx context.Context, out, sent io.Writer, a Prediction) error {
 	w := &writer{out: out, json: a.JSON}
 	switch {
 	case name == mf.Name && a.Data != "":
-		return fmt.Errorf("%w: predict: a model of mf predicts for --user or --pairs; leave --data out",
+		return fmt.Errorf("%w: predict: a model of mf makes predictions for --user or --pairs; remove --data",
 			perdure.ErrUsage)
 	case name == mf.Name:
 		err = ratings(w, m, &a)
 	case name == "":
 		return fmt.Errorf("%w: predict: %s does not name its workload", perdure.ErrUsage, a.Model)
 	case aboutItems:
-		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs apply only to models of mf, and this is "+
-			"one of %.40q", perdure.ErrUsage, name)
+		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs apply only to models of mf, but this "+
+			"model is of %.40q", perdure.ErrUsage, name)
 	case !classifies(name):
 		return fmt.Errorf("%w: predict: a model of %.40q cannot make predictions", perdure.ErrUsage, name)
 	default:
@@ -80,7 +80,7 @@ func ratings(w *writer, m *Model, a *Prediction) error {
 			perdure.ErrUsage)
 	}
 	if len(a.Users) == 0 && (a.Best != nil || a.Known != "") {
-		return fmt.Errorf("%w: predict: --best and --known apply only to the items of --user NAME; leave them out",
+		return fmt.Errorf("%w: predict: --best and --known apply only to the items of --user NAME; remove them",
 			perdure.ErrUsage)
 	}
 	most := defaultBest

@@ -32,7 +32,7 @@ func TestPredictRefused(t *testing.T) {
 		{
 			"dense, of no row", logreg,
 			[]safetensors.Tensor{w(0)},
-			"table w has the shape [0 1] and is dense, but must have [n 1], sparse",
+			"table w has the shape [0 1], dense, but must have [n 1], sparse",
 		},
 		{
 			"NaN", logreg,

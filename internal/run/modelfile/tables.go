@@ -29,7 +29,8 @@ func (m *Model) Tables(specs []perdure.TableSpec) (Tables, error) {
 		}
 		n := of.Shape[0]
 		if of.Shape[1] != int64(s.Dim) || ids == nil && (s.Sparse || n != s.Rows) {
-			return nil, fmt.Errorf("%w: its table %s has the shape %v and is %s, but must have %s", perdure.ErrUsage,
+			return nil, fmt.Errorf("%w: its table %s has the shape %v, %s, but must have %s",
+				perdure.ErrUsage,
 				s.Name, of.Shape, kindOf(ids != nil), shapeOf(&s))
 		}
 		r := &rows{dim: s.Dim, values: of.Data}

@@ -79,7 +79,7 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 		}
 	}
 	if len(trials) == 0 {
-		return nil, fmt.Errorf("%w: no run can be read: %s", perdure.ErrUsage, strings.Join(p.Problems, "; "))
+		return nil, fmt.Errorf("%w: none of the runs can be read: %s", perdure.ErrUsage, strings.Join(p.Problems, "; "))
 	}
 	studies, problems := studiesOf(trials)
 	p.Problems = append(p.Problems, problems...)
@@ -122,7 +122,7 @@ func read(r *runs.Run) (t *trial, problem error) {
 		delete(t.settings, "params.Marked")
 	}
 	if t.series, problem = rundir.ReadSeries(r.Folder); problem != nil {
-		problem = fmt.Errorf("cannot read its measurements, so it is missing in the curves: %w", problem)
+		problem = fmt.Errorf("cannot read its measurements, so it is missing from the curves: %w", problem)
 	}
 	return t, cmp.Or(r.Problem, problem)
 }

@@ -97,8 +97,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 func RegistryOf(dir string) string { return filepath.Join(dir, "registry", "facts") }
 
 // errNoParent is the error of a coordinator that was started by hand with the flags of a run's parent.
-var errNoParent = errors.New("a run's coordinator is started and restarted by perdure train or perdure up, " +
-	"which open its sockets; write --job and --dir to start one by itself")
+var errNoParent = errors.New("a run's coordinator is started and restarted by perdure train or perdure up, which " +
+	"open its sockets; use --job and --dir to start one separately")
 
 // inherit opens the resources inherited from the parent, except the socket for frames, because the coordinator cannot
 // serve it yet.

@@ -89,12 +89,12 @@ func (c *Log) ring(ctx context.Context) (*keys.Ring, error) {
 	switch {
 	case c.Inherits || transport.IsLoopback(at):
 	case !c.Insecure:
-		return nil, fmt.Errorf("%w: others can reach a log at %s, and nothing is encrypted: make keys with perdure "+
-			"keys new DIR and use --keys DIR, or use --insecure if you trust everyone on that network",
+		return nil, fmt.Errorf("%w: other machines can reach a log at %s, and nothing is encrypted: make keys with "+
+			"perdure keys new DIR and use --keys DIR, or use --insecure if you trust everyone on that network",
 			perdure.ErrUsage,
 			c.Listen)
 	default:
-		c.Log.Warn(fmt.Sprintf("INSECURE: others can reach the log at %s: they need the secret of its URL, "+
+		c.Log.Warn(fmt.Sprintf("INSECURE: other machines can reach the log at %s: they need the secret of its URL, "+
 			"but nothing is encrypted, and anyone who can listen on the network learns the secret", c.Listen))
 	}
 	return nil, nil

@@ -117,8 +117,8 @@ func (c *Worker) check(s *settings.Run) error {
 			settings.MaxOutageMB)
 	}
 	if c.OutageMB > 0 && !s.Job.OnOutage.Continue {
-		return fmt.Errorf("%w: --outage-mb applies only to jobs that continue during an outage, and this job waits; "+
-			"leave it out",
+		return fmt.Errorf("%w: --outage-mb applies only to jobs that continue during an outage, but this job waits; "+
+			"remove it",
 			perdure.ErrUsage)
 	}
 	if c.Job.Remote {
@@ -158,5 +158,5 @@ func (c *Worker) unlessDone(err error) error {
 }
 
 // errOwnWorkers is why perdure worker cannot join a job whose workers are the user's own programs.
-var errOwnWorkers = errors.New("this job's workers are the user's own programs; start one of them with the job's " +
+var errOwnWorkers = errors.New("this job's workers run the user's own program; start that program with the job's " +
 	"address instead")

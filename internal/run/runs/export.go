@@ -54,7 +54,7 @@ func (e *exporter) wrote(file string, rows int, of string) {
 // Export writes runs for other programs. A damaged run appears only among the rows of runs, with the reason.
 func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 	if to.CSV == "" && to.Series == "" && to.TensorBoard == "" {
-		return fmt.Errorf("%w: no output is named; choose --csv FILE, --series FILE or --tensorboard DIR",
+		return fmt.Errorf("%w: no output given; use --csv FILE, --series FILE or --tensorboard DIR",
 			perdure.ErrUsage)
 	}
 	if err := to.check(); err != nil { // write nothing if one of the files cannot be written
@@ -101,10 +101,10 @@ func (to *Exports) check() error {
 		}
 	}
 	if at, err := os.Stat(to.TensorBoard); to.TensorBoard != "" && err == nil && !at.IsDir() {
-		return fmt.Errorf("%w: --tensorboard %s is a file; name a directory", perdure.ErrUsage, to.TensorBoard)
+		return fmt.Errorf("%w: --tensorboard %s is a file; choose a directory", perdure.ErrUsage, to.TensorBoard)
 	}
 	if to.CSV != "" && filepath.Clean(to.CSV) == filepath.Clean(to.Series) {
-		return fmt.Errorf("%w: --csv and --series name the same file, %s; choose different files", perdure.ErrUsage,
+		return fmt.Errorf("%w: --csv and --series are the same file, %s; choose different files", perdure.ErrUsage,
 			to.CSV)
 	}
 	return nil

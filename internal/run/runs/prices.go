@@ -90,16 +90,16 @@ func parsePrices(v settings.Node) (*Prices, error) {
 				settings.Suggest(kind, slices.Sorted(maps.Keys(l.Kinds))))
 		}
 		if p := l.Kinds[kind]; p.OnDemand == nil && p.Spot == nil && p.Month == nil {
-			return nil, e.Value.Errorf("machine type %[2]s (used for %[1]s) has no price; write its on-demand, spot "+
-				"or month",
+			return nil, e.Value.Errorf("machine type %[2]s (used for %[1]s) has no price; add its on-demand, spot or "+
+				"month price",
 				e.Key, kind)
 		}
 		l.RoleKinds[e.Key] = kind
 	}
 	for _, role := range billedRoles {
 		if l.RoleKinds[role] == "" {
-			return nil, v.Errorf("roles does not name the machine type for %s; write roles: {%s: KIND}, with a type "+
-				"in machines", role, role)
+			return nil, v.Errorf("roles has no machine type for %s; write roles: {%s: KIND}, with a type from "+
+				"machines", role, role)
 		}
 	}
 	return l, nil

@@ -109,7 +109,7 @@ func TestPricesMistakes(t *testing.T) {
 	for change, want := range map[string]string{
 		"worker: small|worker: smal":      "prices.yaml:8: machine type smal (used for worker) has no price in",
 		"worker: small|worker: free":      "machine type free (used for worker) has no price",
-		", worker: small|":                "roles does not name the machine type for worker",
+		", worker: small|":                "roles has no machine type for worker",
 		"worker: small|wrker: small":      `unknown key "wrker"; did you mean worker?`,
 		"on-demand: 3.6|on-demand: -3":    "machines.large.on-demand is -3; a price must be 0 or more",
 		"on-demand: 3.6|on-demand: cheap": `is the text "cheap"; write a number`,

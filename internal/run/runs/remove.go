@@ -83,7 +83,7 @@ func (r *Run) remove(tell *humanize.Printer, dry bool) (what removeResult, err e
 	what.Bytes -= rundir.Bytes(r.Folder)
 	tell.Line("%s is deleted: %s", r.Folder, sizeText(what.Bytes))
 	if len(left) > 0 {
-		tell.Line("%s is kept: it contains %s, which the run has not written", r.Folder, strings.Join(left, ", "))
+		tell.Line("%s is kept: it contains %s, which the run did not write", r.Folder, strings.Join(left, ", "))
 	}
 	if what.Store != "" {
 		tell.Line("its checkpoints remain in %s: delete them there", what.Store)

@@ -131,8 +131,8 @@ func (a *Flags) Job() (job perdure.JobSpec, err error) {
 		return job, err
 	}
 	if job.TakeOverMs > 0 && job.NoReplace {
-		return job, fmt.Errorf("%w: --take-over-after has no effect with --no-replace, under which other servers "+
-			"take over immediately; leave one of them out", perdure.ErrUsage)
+		return job, fmt.Errorf("%w: --take-over-after has no effect with --no-replace, where other servers take over "+
+			"immediately; remove one of them", perdure.ErrUsage)
 	}
 	if err := a.rejectIneffective(&job); err != nil {
 		return job, err

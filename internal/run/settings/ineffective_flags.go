@@ -34,26 +34,26 @@ var flagConditions = []struct {
 		func(job *perdure.JobSpec) bool {
 			return job.OnOutage.Continue || job.StaleScale != perdure.ScaleAverage
 		},
-		"average applies only if workers continue while a shard is unavailable, and those of this job wait; " +
-			"leave it out, or add --on-outage continue",
+		"average applies only if workers continue while a shard is unavailable, but this job's workers wait; leave " +
+			"it out, or add --on-outage continue",
 	},
 	{
 		[]string{"retain-mb"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().RetainsUpdates() },
-		"limits the updates that workers keep for resending, as only --recovery resend:C makes them do; leave " +
-			"it out, or choose that strategy",
+		"limits the updates that workers keep for resending, which they do only with --recovery resend:C; leave it " +
+			"out, or choose that strategy",
 	},
 	{
 		[]string{"mtbf"},
 		func(job *perdure.JobSpec) bool { return job.Recovery.Auto },
-		"determines the interval between checkpoints, which only --recovery checkpoint:auto, resend:auto " +
-			"and chain:N,checkpoint:auto choose; leave it out, or choose one of them",
+		"determines the automatic checkpoint interval, which only --recovery checkpoint:auto, resend:auto and " +
+			"chain:N,checkpoint:auto use; leave it out, or choose one of them",
 	},
 	{
 		[]string{"keep-checkpoints"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().SavesAny() },
-		"applies to checkpoints, and a job with this recovery strategy makes none; leave it out, or choose " +
-			"another strategy, for example --recovery resend:auto",
+		"applies to checkpoints, but a job with this recovery strategy makes none; leave it out, or choose another " +
+			"strategy, for example --recovery resend:auto",
 	},
 	{
 		[]string{"store"},
@@ -61,13 +61,13 @@ var flagConditions = []struct {
 			t := recovery.Of(job.Recovery).Traits()
 			return t.SavesAny() || t.UsesLog()
 		},
-		"applies to checkpoints and snapshots, and a job with this recovery strategy makes none; leave it out, " +
-			"or choose another strategy, for example --recovery resend:auto",
+		"applies to checkpoints and snapshots, but a job with this recovery strategy makes none; leave it out, or " +
+			"choose another strategy, for example --recovery resend:auto",
 	},
 	{
 		[]string{"log"},
 		func(job *perdure.JobSpec) bool { return recovery.Of(job.Recovery).Traits().UsesLog() },
-		"configures the update log, which only --recovery stateless has; leave it out, or choose that strategy",
+		"configures the update log, which only --recovery stateless uses; leave it out, or choose that strategy",
 	},
 }
 

@@ -36,8 +36,8 @@ func (in *Init) inherit(w workload.Workload, job *perdure.JobSpec, asked []perdu
 	}
 	sum := safetensors.Hash(in.Model.Tensors)
 	if was := job.Init; was != "" && was != sum {
-		return nil, fmt.Errorf("%w: %s is not the model that the run started with: its hash is %.16s…, "+
-			"and was %.16s…; restore the original file", perdure.ErrUsage, in.Model.Path, sum, was)
+		return nil, fmt.Errorf("%w: %s is not the model that the run started with: its hash is %.16s…, but was "+
+			"%.16s…; restore the original file", perdure.ErrUsage, in.Model.Path, sum, was)
 	}
 	job.Init = sum
 	for _, spec := range asked {

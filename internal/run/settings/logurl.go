@@ -71,7 +71,7 @@ func ParseLog(written string) (l LogFlags, err error) {
 	if where != OwnLog {
 		u, err := url.Parse(where)
 		if err != nil || u.Host == "" || !IsLogURL(where) {
-			return l, fmt.Errorf("%w: invalid --log %s; write for example file:?sync=always&mb=4096, "+
+			return l, fmt.Errorf("%w: invalid --log %s; write, for example, file:?sync=always&mb=4096, "+
 				"nats://HOST:PORT, tls://HOST:PORT or perdure://HOST:PORT", perdure.ErrUsage,
 				updatelog.WithoutSecrets(where))
 		}
@@ -110,10 +110,10 @@ func (l *LogFlags) setOption(name, value string) error {
 			"for %s",
 			perdure.ErrUsage, name, OwnLog)
 	case there && option.nats && !slices.Contains(known, name):
-		return fmt.Errorf("%w: --log: %s applies only to a NATS cluster; %s://HOST:PORT uses the job's keys: name "+
+		return fmt.Errorf("%w: --log: %s applies only to a NATS cluster; %s://HOST:PORT uses the job's keys: specify "+
 			"them with --keys", perdure.ErrUsage, name, updatelog.KeysScheme)
 	case there && !slices.Contains(known, name):
-		return fmt.Errorf("%w: --log: %s applies only to the job's own log; a cluster syncs as it is configured",
+		return fmt.Errorf("%w: --log: %s applies only to the job's own log; for a cluster, configure it on the cluster",
 			perdure.ErrUsage, name)
 	case !there:
 		return fmt.Errorf("%w: --log has no option %q; choose %s", perdure.ErrUsage, name, strings.Join(known, ", "))

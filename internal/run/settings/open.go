@@ -127,8 +127,7 @@ func (s *Run) otherCommand(own bool, with, path string) error {
 		return fmt.Errorf("%w: %s is a run of perdure train; use: perdure train %s %s", perdure.ErrUsage, path, with,
 			path)
 	case !own && s.Job.Workload == OwnWorkload:
-		return fmt.Errorf("%w: %s is a run of perdure up, whose workers are programs of your own; "+
-			"use: perdure up %s %s",
+		return fmt.Errorf("%w: %s is a run of perdure up, whose workers run your own program; use: perdure up %s %s",
 			perdure.ErrUsage, path, with, path)
 	}
 	return nil

@@ -33,7 +33,7 @@ func (s *Services) ExposureWarning(of *Reach) (text string, err error) {
 	}
 	where := "traffic is not encrypted on the way to " + strings.Join(found, " or to ")
 	if !of.Insecure {
-		return "", fmt.Errorf("%w: %s: do as suggested, or use --insecure if you trust everyone on that network",
+		return "", fmt.Errorf("%w: %s: fix this as suggested, or use --insecure if you trust everyone on that network",
 			perdure.ErrUsage, where)
 	}
 	return "INSECURE: " + where + ": anyone on that network can read and change the data", nil
@@ -45,7 +45,7 @@ func (s *Services) unencrypted() []string {
 	var found []string
 	if etcdInPlain(s.Registry) {
 		at, _, _ := strings.Cut(s.Registry, "?")
-		found = append(found, "the registry "+at+" (name its certificate authority with ?ca=FILE)")
+		found = append(found, "the registry "+at+" (set its certificate authority with ?ca=FILE)")
 	}
 	if at, err := s3.Parse(s.Store); err == nil && strings.HasPrefix(at.Endpoint, "http://") &&
 		!areLocal(strings.TrimPrefix(at.Endpoint, "http://")) {

@@ -38,7 +38,7 @@ func TestServicesExposed(t *testing.T) {
 		{"", "", "nats://127.0.0.1:4222", "", ""},
 		{
 			"etcd://[fd00::1]:2379/p", "s3://bucket/p?endpoint=http://minio", "nats://log:4222", "",
-			"registry etcd://[fd00::1]:2379/p (name its certificate authority with ?ca=FILE) or to the store " +
+			"registry etcd://[fd00::1]:2379/p (set its certificate authority with ?ca=FILE) or to the store " +
 				"http://minio (write https://) or to the update log nats://log:4222 (write tls://): ",
 		},
 	} {

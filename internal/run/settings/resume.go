@@ -47,7 +47,7 @@ func (a *Flags) CheckEffective(with string) error {
 			continue
 		}
 		if !slices.Contains(its, name) && !slices.Contains(a.allowedFlags(with), name) {
-			return fmt.Errorf("%w: --%s cannot be changed with %s, which keeps the earlier run's value; leave it out",
+			return fmt.Errorf("%w: --%s cannot be changed with %s, which keeps the earlier run's value; remove it",
 				perdure.ErrUsage, name, with)
 		}
 	}
@@ -65,7 +65,7 @@ func (a *Flags) checkSameWorkload(s *Run, with, path string) error {
 			s.Job.Workload, a.Workload)
 	}
 	if a.isOwnWorkload() && a.Given["workers"] && a.Shape.Workers != s.Job.Slots {
-		return fmt.Errorf("%w: --workers %d cannot be changed with %s: the run in %s has %d; leave it out",
+		return fmt.Errorf("%w: --workers %d cannot be changed with %s: the run in %s has %d; remove it",
 			perdure.ErrUsage, a.Shape.Workers, with, path, s.Job.Slots)
 	}
 	return nil

@@ -76,18 +76,18 @@ func (sv *RunningCheckpoint) ReferToStates(shard, shards int, states []checkpoin
 func sameForm(was, now perdure.Recovery) error {
 	if recovery.Of(was).Traits().UsesLog() && !recovery.Of(now).Traits().UsesLog() {
 		return fmt.Errorf("%w: --recovery %s: the run's updates are in a log, and only %s can resume from a log; "+
-			"leave it out", perdure.ErrUsage, now, was)
+			"remove the flag", perdure.ErrUsage, now, was)
 	}
 	before, after := recovery.RoundsOf(was).Any(), recovery.RoundsOf(now).Any()
 	switch {
 	case before == after:
 		return nil
 	case before:
-		return fmt.Errorf("%w: --recovery %s: the run saved each row separately, under %s, and only scar can resume "+
-			"from that; choose scar:C,R,SELECTOR, or leave it out", perdure.ErrUsage, now, was)
+		return fmt.Errorf("%w: --recovery %s: the run saved each row separately, with recovery %s, and only scar can "+
+			"resume from that; choose scar:C,R,SELECTOR, or remove the flag", perdure.ErrUsage, now, was)
 	}
-	return fmt.Errorf("%w: --recovery %s: the run saved all rows at one clock, under %s; scar can resume only "+
-		"from a scar run", perdure.ErrUsage, now, was)
+	return fmt.Errorf("%w: --recovery %s: the run saved all rows at one clock, with recovery %s; scar can resume "+
+		"only from a scar run", perdure.ErrUsage, now, was)
 }
 
 // validateSaved checks that a run which resumes from separately saved rows has their files, and that no other run has
@@ -97,12 +97,13 @@ func (s *Run) validateSaved() error {
 	case sv == nil && (s.Resumed == "" && s.Checkpoints.Init == nil || !recovery.RoundsOf(s.Job.Recovery).Any()):
 		return nil
 	case sv == nil:
-		return fmt.Errorf("it is missing, although the run was resumed or started with a model, under %s",
+		return fmt.Errorf("it is missing, although the run was resumed or started with a model, with recovery %s",
 			s.Job.Recovery)
 	case s.Resumed == "" && s.Checkpoints.Init == nil || !recovery.RoundsOf(s.Job.Recovery).Any() || sv.Number < 1 ||
 		len(sv.Files) != s.Job.Shards || len(sv.States) != 0 && len(sv.States) != s.Job.Shards:
-		return fmt.Errorf("number %d, with the files of %d shards, does not fit a run under %s with %d shards: only a "+
-			"run that was resumed or started with a model has it", sv.Number, len(sv.Files), s.Job.Recovery,
+		return fmt.Errorf("number %d, with the files of %d shards, does not match a run with recovery %s and %d "+
+			"shards: only runs that were resumed or started with a model have it",
+			sv.Number, len(sv.Files), s.Job.Recovery,
 			s.Job.Shards)
 	}
 	return nil

@@ -69,10 +69,10 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 	case name == "":
 		return nil
 	case name == sealData:
-		return fmt.Errorf("%w: the data of %s have changed since %s: their digest is %s, and was %s; restore "+
-			"the data", perdure.ErrUsage, path, since, mine, others)
+		return fmt.Errorf("%w: the data of %s has changed since %s: its digest is %s, but was %s; restore the data",
+			perdure.ErrUsage, path, since, mine, others)
 	}
-	return fmt.Errorf("%w: %s has %s %s, but %s with %s; change it back: a different value makes a different model",
+	return fmt.Errorf("%w: %s has %s %s, but %s with %s; change it back: a different value produces a different model",
 		perdure.ErrUsage, path, name, mine, since, others)
 }
 

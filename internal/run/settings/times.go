@@ -72,8 +72,8 @@ func parseGrace(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%w: invalid --grace %q; write how long a final checkpoint may take, for example 10s, "+
-			"or 0s to make none", perdure.ErrUsage, text)
+		return 0, fmt.Errorf("%w: invalid --grace %q; give the maximum time for the final checkpoint, for example "+
+			"10s, or 0s to skip it", perdure.ErrUsage, text)
 	}
 	return d, nil
 }

@@ -101,7 +101,7 @@ func (s *Run) validateGoal() error {
 
 func (s *Run) validateZones() error {
 	if len(s.Zones) > s.Job.Servers {
-		return fmt.Errorf("%d zones for %d servers; name at most one for each", len(s.Zones), s.Job.Servers)
+		return fmt.Errorf("%d zones for %d servers; give at most one per server", len(s.Zones), s.Job.Servers)
 	}
 	for _, z := range s.Zones {
 		if z == "" {
@@ -131,7 +131,7 @@ func (s *Run) validateResumed() error {
 		return interval.From < 0 || interval.Until < 0 || interval.Until > 0 && interval.Until < interval.From
 	}
 	if i := slices.IndexFunc(s.Slots, odd); i >= 0 || len(s.Slots) > perdure.MaxSlots {
-		return fmt.Errorf("slots: there are %d, and number %d has the invalid interval from clock %d to %d",
+		return fmt.Errorf("slots: of %d slots, slot %d has an invalid interval, from clock %d to %d",
 			len(s.Slots), i,
 			s.Slots[max(i, 0)].From, s.Slots[max(i, 0)].Until)
 	}

@@ -107,7 +107,7 @@ func (a *Flags) applyWorkload(s *Run) error {
 		return err
 	}
 	if p.Rule.Schedule != perdure.ScheduleStep && (a.Given["step-every"] || a.Given["step-factor"]) {
-		return fmt.Errorf("%w: --step-every and --step-factor apply only to --schedule step, and the schedule is %s; "+
+		return fmt.Errorf("%w: --step-every and --step-factor apply only to --schedule step, but the schedule is %s; "+
 			"leave them out", perdure.ErrUsage, p.Rule.Schedule)
 	}
 	if p.Combine, err = perdure.ParseCombine(cmp.Or(w.Combine, "each")); err != nil {

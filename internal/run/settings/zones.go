@@ -30,7 +30,7 @@ func parseZones(servers int, inTurn, some []string) (zones []string, err error) 
 		}
 	}
 	if len(inTurn) > servers {
-		return nil, fmt.Errorf("%w: --zones: %d zones for %d servers; name at most one for each", perdure.ErrUsage,
+		return nil, fmt.Errorf("%w: --zones: %d zones for %d servers; give at most one per server", perdure.ErrUsage,
 			len(inTurn), servers)
 	}
 	for _, item := range some {
@@ -40,7 +40,7 @@ func parseZones(servers int, inTurn, some []string) (zones []string, err error) 
 		}
 		i, err := strconv.Atoi(index)
 		if err != nil || i < 0 || i >= len(zones) {
-			return nil, fmt.Errorf("%w: --zone %q: there is no server %s; this job's %d servers are numbered from 0",
+			return nil, fmt.Errorf("%w: --zone %q: there is no server %s; this job has %d servers, numbered from 0",
 				perdure.ErrUsage, item, index, len(zones))
 		}
 		if err := CheckZone(name); err != nil {

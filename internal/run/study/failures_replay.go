@@ -64,12 +64,12 @@ func (r *faultReplay) check(needed int) (there []string, err error) {
 	}
 	switch {
 	case r.Length <= 0 || r.Into <= 0:
-		return nil, wrong("length, of the record's time, and into, of the job's, must be above 0, for example " +
-			"length: 1h and into: 180s")
+		return nil, wrong("length (of the record) and into (of the job) must be above 0, for example length: 1h and " +
+			"into: 180s")
 	case r.From < 0 || r.Boot < 0:
 		return nil, wrong("from and boot must not be negative")
 	case r.From+r.Length > r.Trace.end():
-		return nil, wrong("the window ends at %v, but the record at %v; choose an earlier window", r.From+r.Length,
+		return nil, wrong("the window ends at %v, but the record ends at %v; choose an earlier window", r.From+r.Length,
 			r.Trace.end())
 	}
 	there = r.Trace.at(r.From)
@@ -78,7 +78,7 @@ func (r *faultReplay) check(needed int) (there []string, err error) {
 	}
 	at, ever := r.Trace.firstTimeWith(needed)
 	if !ever {
-		return nil, wrong("it never has the %d machines that the job needs; use a smaller job", needed)
+		return nil, wrong("the record never has the %d machines that the job needs; use a smaller job", needed)
 	}
 	return nil, wrong("at %v there are %d machines, but the job needs %d; the first time with enough is %v", r.From,
 		len(there), needed, at.Truncate(time.Second)+time.Second)

@@ -217,9 +217,9 @@ func TestFailureMistakes(t *testing.T) {
 		"choose servers, workers": {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Until: 1, Who: "all"}},
 		"how: burn":               {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Until: 1, How: "burn"}},
 		"more than 10000":         {Draw: &faultDraw{Law: lawExponential, Mean: time.Microsecond, Until: time.Second}},
-		"length, of the record's": {Replay: window(0, 0)},
+		"length (of the record)":  {Replay: window(0, 0)},
 		"from and boot":           {Replay: window(-1, 1)},
-		"the window ends at 1m50s, but the record at 1m40s": {Replay: window(50*time.Second, time.Minute)},
+		"the window ends at 1m50s, but the record ends at 1m40s": {Replay: window(50*time.Second, time.Minute)},
 		"at 1s there are 2 machines, but the job needs 3; the first time with enough is 2s": {
 			Replay: window(time.Second, time.Minute),
 		},
@@ -229,7 +229,7 @@ func TestFailureMistakes(t *testing.T) {
 		isUsage(t, want, err, want)
 	}
 	_, err := (&faultPlan{Replay: window(5*time.Second, time.Second)}).Of(faultJob{Workers: 8})
-	isUsage(t, "large", err, "it never has the 8 machines that the job needs")
+	isUsage(t, "large", err, "never has the 8 machines")
 }
 
 // TestLaws checks that drawn times have the mean of their distribution.

@@ -54,12 +54,14 @@ func openQuadratic(p api.Params) (api.Workload, error) {
 	b := p.Bowl
 	switch {
 	case p.Batch != 0:
-		return nil, fmt.Errorf("%w: quadratic: batch of %d; it has no examples, leave that out", perdure.ErrUsage,
+		return nil, fmt.Errorf("%w: quadratic: batch of %d; quadratic has no examples: remove the batch size",
+			perdure.ErrUsage,
 			p.Batch)
 	case p.Data != "":
-		return nil, fmt.Errorf("%w: quadratic: data %s; it has none, leave that out", perdure.ErrUsage, p.Data)
+		return nil, fmt.Errorf("%w: quadratic: data %s; quadratic uses no data: remove that option",
+			perdure.ErrUsage, p.Data)
 	case p.Factors != api.Factors{}, p.Topics != api.TopicModel{}, p.FinalReLU, p.ByLayer:
-		return nil, fmt.Errorf("%w: quadratic has no factors, topics or layers; leave out what is for those",
+		return nil, fmt.Errorf("%w: quadratic has no factors, topics or layers; remove the options that apply to them",
 			perdure.ErrUsage)
 	case b.Rows < 1 || b.Dim < 1 || b.Dim > perdure.MaxDim || b.Rows > maxValues/b.Dim:
 		return nil, fmt.Errorf(
@@ -71,7 +73,7 @@ func openQuadratic(p api.Params) (api.Workload, error) {
 	case !(b.Noise >= 0) || math.IsInf(b.Noise, 0):
 		return nil, fmt.Errorf("%w: quadratic: noise %v is not a finite number ≥ 0", perdure.ErrUsage, b.Noise)
 	case p.Rule.Kind == perdure.RuleAdd || p.Rule.Kind == perdure.RuleSet:
-		return nil, fmt.Errorf("%w: quadratic: rule %s puts gradients into the model; choose one that follows them, "+
+		return nil, fmt.Errorf("%w: quadratic: rule %s does not descend along gradients; choose a rule that does, "+
 			"for example sgd", perdure.ErrUsage, p.Rule.Kind)
 	}
 	if err := p.Validate(); err != nil {
@@ -185,9 +187,10 @@ func (p *quadratic) Findings(ctx context.Context, t api.Tables) ([]string, error
 	if err != nil {
 		return nil, err
 	}
-	lines := []string{fmt.Sprintf("‖x − x*‖ is %.3g, and was %.3g", e.RMSE*math.Sqrt(float64(len(p.x))), norm(p.best))}
+	lines := []string{fmt.Sprintf("‖x − x*‖ is %.3g; it was %.3g at the start",
+		e.RMSE*math.Sqrt(float64(len(p.x))), norm(p.best))}
 	if r := p.params.Rule; r.Kind == perdure.RuleSGD && r.Decay == 0 {
-		lines = append(lines, fmt.Sprintf("each clock brings x nearer to x* by the factor %.6g at least, under bsp, "+
+		lines = append(lines, fmt.Sprintf("each clock brings x closer to x* by a factor of at least %.6g, under bsp, "+
 			"at the rate of clock 0, without noise", p.Contraction(float64(r.RateAt(0)))))
 	}
 	return lines, nil

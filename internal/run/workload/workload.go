@@ -123,7 +123,8 @@ func (i Info) Solve(name string) (Info, error) {
 		}
 	}
 	if len(known) == 0 {
-		return i, fmt.Errorf("%w: solver %q; workload %s has one way to be trained, leave it out", perdure.ErrUsage,
+		return i, fmt.Errorf("%w: solver %q; workload %s has no choice of solvers: remove that option",
+			perdure.ErrUsage,
 			name, i.Name)
 	}
 	return i, fmt.Errorf("%w: solver %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
@@ -146,7 +147,7 @@ var registrations = []registration{
 	},
 	{
 		Info{
-			Name: cnn.Name, Line: "a convolutional network on pictures of 28 × 28 (Fashion-MNIST, MNIST): not " +
+			Name: cnn.Name, Line: "a convolutional network on images of 28 × 28 pixels (Fashion-MNIST, MNIST): not " +
 				"convex, long clocks",
 			Batch: cnn.DefaultBatch, Rates: cnn.Rates, Measures: []string{"accuracy", "loss"},
 			Clocks: 2000, Combines: true,
@@ -182,7 +183,8 @@ var registrations = []registration{
 	},
 	{
 		Info{
-			Name: QuadraticName, Line: "a bowl whose least place and contraction are known: for theory and teaching",
+			Name: QuadraticName, Line: "a quadratic function with a known minimum and contraction: for theory and " +
+				"teaching",
 			Bowl: DefaultQuadratic, Measures: []string{"loss", "rmse"}, Clocks: 200,
 		},
 		openQuadratic,
@@ -212,8 +214,8 @@ func New(name string, p Params) (Workload, error) {
 		return nil, err
 	}
 	if p.Combine != perdure.CombineEach && !e.Combines {
-		return nil, fmt.Errorf("%w: %s: combine %s; only updates of softmax and cnn are means of examples, of which a "+
-			"mean can be taken: leave it out", perdure.ErrUsage, name, p.Combine)
+		return nil, fmt.Errorf("%w: %s: combine %s works only for softmax and cnn, whose updates are means over "+
+			"examples; remove it", perdure.ErrUsage, name, p.Combine)
 	}
 	return e.open(p)
 }

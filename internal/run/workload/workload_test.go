@@ -73,7 +73,7 @@ func TestNewRefuses(t *testing.T) {
 		{
 			"softmax", change(func(p *workload.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }),
 			perdure.ErrUsage,
-			"choose one that follows them",
+			"choose a rule that does",
 		},
 		{"softmax", change(func(p *workload.Params) { p.Rule.Rate = -1 }), perdure.ErrUsage, "learning rate -1"},
 		{
@@ -86,16 +86,16 @@ func TestNewRefuses(t *testing.T) {
 		},
 		{
 			"softmax", change(func(p *workload.Params) { p.Data = nowhere }), dataset.ErrMissing,
-			nowhere + ": no such folder",
+			nowhere + ": no such directory",
 		},
-		{"softmax", change(func(p *workload.Params) { p.Factors.Rank = 3 }), perdure.ErrUsage, "no rows of users"},
+		{"softmax", change(func(p *workload.Params) { p.Factors.Rank = 3 }), perdure.ErrUsage, "no user or item rows"},
 		{"softmax", change(func(p *workload.Params) { p.FinalReLU = true }), perdure.ErrUsage, "no final ReLU"},
 		{"mf", change(func(p *workload.Params) { p.Batch, p.FinalReLU = 0, true }), perdure.ErrUsage, "no final ReLU"},
 		{"softmax", change(func(p *workload.Params) { p.ByLayer = true }), perdure.ErrUsage, "no layers"},
 		{"mf", change(func(p *workload.Params) { p.Batch, p.ByLayer = 0, true }), perdure.ErrUsage, "no layers"},
 		{
 			"cnn", change(func(p *workload.Params) { p.ByLayer, p.Sparse = true, true }), perdure.ErrUsage,
-			"leave out either --sparse or --partition layer",
+			"remove either --sparse or --partition layer",
 		},
 	} {
 		w, err := workload.New(c.name, c.params)

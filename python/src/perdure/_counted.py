@@ -16,7 +16,7 @@ from .errors import UsageError
 from .job import Job
 from .progress import NO_END
 
-_CURE = "write for epoch in epochs, with epochs = perdure.Epochs(3) in state=, or go by job.now"
+_CURE = "write for epoch in epochs, with epochs = perdure.Epochs(3) in state=, or use job.now to decide when to stop"
 
 
 class Counted:
@@ -66,7 +66,8 @@ class Counted:
         if self._loaders and not self._kept and not self._job._asked:
             warnings.warn(
                 "this process continues in the middle of the data, but no object in state= counts epochs: a loop over "
-                f"several epochs, such as for epoch in range(3), starts from 0 again and trains too much; {_CURE}",
+                f"several epochs, such as for epoch in range(3), starts from 0 again and trains for "
+                f"too many epochs; {_CURE}",
                 RuntimeWarning,
                 stacklevel=2,
             )

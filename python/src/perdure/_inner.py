@@ -135,8 +135,8 @@ def load(of: Any, state: Any) -> None:
     differs = _retype(of.state_dict().get("state"), state.get("state"))
     if differs is not None:  # its state_dict returns copies, so replacing them had no effect
         warnings.warn(
-            f"{type(of).__name__} has loaded its state with a different type than saved ({differs}): training "
-            "continues with that type",
+            f"{type(of).__name__} has loaded its state with a different type than it was saved with ({differs}): "
+            "training continues with that type",
             RuntimeWarning,
             stacklevel=2,
         )

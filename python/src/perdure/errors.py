@@ -44,7 +44,7 @@ class BoundBroken(PerdureError):
 
 
 class Unkept(PerdureError):
-    """A shard lacks updates of which no copy exists. This is a bug: end the process, and report it."""
+    """A shard has lost updates, and no copy of them exists. This is a bug: end the process, and report it."""
 
 
 class AgentDied(PerdureError):

@@ -167,8 +167,8 @@ class DiLoCoCallback(TrainerCallback):  # type: ignore[misc]
         loader = of["train_dataloader"]
         if not control.should_training_stop and not hasattr(loader.dataset, "__len__"):
             raise UsageError(
-                f"the data end at step {state.global_step} of {state.max_steps}, and data without a length can be read "
-                "only once: give the dataset a length, or make it endless"
+                f"the data ends at step {state.global_step} of {state.max_steps}, and data without a length can be "
+                "read only once: give the dataset a length, or make it endless"
             )
         control.should_save &= self._outer.job.slot == 0
         return control

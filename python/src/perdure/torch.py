@@ -93,14 +93,14 @@ class Count:
         """
         n = float(n)
         if not 0 <= n < math.inf:
-            raise UsageError(f"invalid count {n}: add finite numbers that are not negative")
+            raise UsageError(f"invalid count {n}: add only finite numbers ≥ 0")
         self._counted += n
 
     def __call__(self) -> float:
         """Return the count and reset it to 0. A count of 0 returns a weight near 0 and issues a RuntimeWarning."""
         if not self._counted:
             warnings.warn(
-                "nothing was counted since the last outer step, so this slot's part has almost no weight; call add "
+                "nothing was counted since the last outer step, so this slot's update has almost no weight; call add "
                 "before the optimizer's step",
                 RuntimeWarning,
                 stacklevel=2,
@@ -401,8 +401,8 @@ class _Model:
                 self._handed_table: Table = job.table("frozen", self._handed.rows, dim=_DIM, rule=Set())
         except (UsageError, Refused) as error:
             raise UsageError(
-                f"another slot started with a model of different size or a different rule ({error}); all slots must "
-                "use the same model and rule for the whole job"
+                f"another slot started with a model of a different size or with a different rule ({error}); all slots "
+                "must use the same model and rule for the whole job"
             ) from None
         if self._buffers is not None:
             self._buffer_values = job.empty((self._buffers.rows, _DIM))
@@ -699,7 +699,7 @@ class DataParallel(_Model):
             now = [rule_of(self._optimizer, group) for group in self._optimizer.param_groups]
             if now != self._rules:
                 raise UsageError(
-                    "the optimizer's settings have changed, but the servers keep the first ones; for a falling rate "
+                    "the optimizer's settings have changed, but the servers keep the first ones; for a decaying rate "
                     'use a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
         self._refuse_changed()

@@ -155,14 +155,14 @@ def test_more_parameters(cluster: Cluster) -> None:
 
 def test_larger_model(cluster: Cluster) -> None:
     said = second(cluster, nn.Linear(2, 3), nn.Linear(200, 30))
-    assert said.startswith("another slot started with a model of different size")
+    assert said.startswith("another slot started with a model of a different size")
 
 
 def test_state_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(2000, 100)
     monkeypatch.setattr(job, "_state_bytes", 1 << 20)
-    monkeypatch.setattr(job, "_state_why", "states above 1 MiB are kept elsewhere")
-    with refuses(r"1\.5 MiB: states above 1 MiB are kept elsewhere"):
+    monkeypatch.setattr(job, "_state_why", "states larger than 1 MiB are kept elsewhere")
+    with refuses(r"1\.5 MiB: states larger than 1 MiB are kept elsewhere"):
         perdure.DiLoCo(job, model, torch.optim.AdamW(model.parameters(), 1e-3))
     assert job.now == 0
 

@@ -87,7 +87,7 @@ func put(t *testing.T, s store.Store, name string, b []byte) {
 func Has(t *testing.T, s store.Store, name string, want []byte) {
 	t.Helper()
 	if got, err := store.Read(s, name); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s has %d bytes, or others than the %d that were stored; %v", name, len(got), len(want), err)
+		t.Errorf("%s has %d bytes, which differ from the %d stored ones; %v", name, len(got), len(want), err)
 	}
 	if n, err := store.Size(s, name); err != nil || n != int64(len(want)) {
 		t.Errorf("%s has size %d, want %d; %v", name, n, len(want), err)

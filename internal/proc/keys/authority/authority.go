@@ -117,7 +117,8 @@ func New(dir, job string, good time.Duration, now func() time.Time) (list []Hold
 }
 
 func notEmpty(dir string) error {
-	return fmt.Errorf("%w: %s is not empty; name a new directory, or run perdure keys renew %s", perdure.ErrUsage, dir,
+	return fmt.Errorf("%w: %s is not empty; choose a new directory, or run perdure keys renew %s",
+		perdure.ErrUsage, dir,
 		dir)
 }
 

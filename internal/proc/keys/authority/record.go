@@ -145,11 +145,11 @@ func (a *Authority) read() (*record, error) {
 	}
 	r := &record{}
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%w: %s, the record of all issued keys, is damaged: %w; restore it from a "+
-			"copy", perdure.ErrUsage, path, err)
+		return nil, fmt.Errorf("%w: %s, the record of all issued keys, is damaged: %w; restore it from a backup",
+			perdure.ErrUsage, path, err)
 	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("%w: %s has version %d, but this program reads version %d; use the program that wrote "+
+		return nil, fmt.Errorf("%w: %s has version %d, but this program reads version %d; use the version that wrote "+
 			"it", perdure.ErrUsage, path, r.Version, recordVersion)
 	}
 	for i := range r.Issued {
@@ -157,7 +157,7 @@ func (a *Authority) read() (*record, error) {
 		n, ok := new(big.Int).SetString(e.Serial, 16)
 		if !ok {
 			return nil, fmt.Errorf("%w: %s, the record of all issued keys, is damaged: invalid serial number %q; "+
-				"restore it from a copy", perdure.ErrUsage, path, e.Serial)
+				"restore it from a backup", perdure.ErrUsage, path, e.Serial)
 		}
 		e.serial = n
 	}

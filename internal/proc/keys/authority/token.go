@@ -126,7 +126,7 @@ func explainToken(said *jwt.RegisteredClaims, err error) error {
 	case errors.Is(err, jwt.ErrTokenMalformed):
 		return errInvalidToken
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid), errors.Is(err, jwt.ErrTokenUnverifiable):
-		return errors.New("no trusted certificate has signed the token: it belongs to another job, or is damaged")
+		return errors.New("the token is not signed by a trusted certificate: it belongs to another job, or is damaged")
 	case errors.Is(err, jwt.ErrTokenExpired) && said.ExpiresAt != nil:
 		return fmt.Errorf("the token expired at %s; create a new one with perdure keys token",
 			said.ExpiresAt.UTC().Format(time.RFC3339))

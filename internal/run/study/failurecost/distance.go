@@ -76,9 +76,8 @@ func (c *executor) findBest(ctx context.Context, u *twin, crew SlotWorkloads) er
 	}
 	u.initial, u.best = initial(t), rowsOf(t)
 	if !(modelDistance(u.initial, u.best) > 0) {
-		return fmt.Errorf("%w: --measure distance needs a dense table that changes and counts for the distance; %s "+
-			"has "+
-			"none; choose train or test", perdure.ErrUsage, c.Run.Job.Workload)
+		return fmt.Errorf("%w: --measure distance needs a dense table that training changes and the distance "+
+			"includes, but %s has none; choose train or test", perdure.ErrUsage, c.Run.Job.Workload)
 	}
 	return nil
 }

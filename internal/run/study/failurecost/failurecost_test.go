@@ -300,7 +300,7 @@ func TestRefused(t *testing.T) {
 		change func(a *Flags)
 		want   string
 	}{
-		"auto":     {func(a *Flags) { a.Recovery = []string{"scar:auto,1/8"} }, "depend on time"},
+		"auto":     {func(a *Flags) { a.Recovery = []string{"scar:auto,1/8"} }, "depends on time"},
 		"chain":    {func(a *Flags) { a.Recovery = []string{"chain:2"} }, "checkpoint:C"},
 		"full":     {func(a *Flags) { a.Recovery = []string{"checkpoint:8"} }, "roll back all shards"},
 		"selector": {func(a *Flags) { a.Recovery = []string{"scar:8,1/8,best"} }, "best"},
@@ -311,7 +311,7 @@ func TestRefused(t *testing.T) {
 		"no fail":  {func(a *Flags) { a.Failures = 0 }, "--failures 0"},
 		"perturb":  {func(a *Flags) { a.Perturb = []string{"shake:1"} }, "--perturb shake:1; choose random:X"},
 		"random":   {func(a *Flags) { a.Perturb = []string{"random:much"} }, "--perturb random:much"},
-		"reset":    {func(a *Flags) { a.Perturb = []string{"reset:2"} }, "--perturb 2; choose a part"},
+		"reset":    {func(a *Flags) { a.Perturb = []string{"reset:2"} }, "--perturb 2; choose a fraction"},
 		"stale":    {func(a *Flags) { a.Perturb = []string{"stale:0"} }, "is 1 to 1000"},
 		"lose":     {func(a *Flags) { a.Lose = "rows" }, "--lose rows"},
 		"smooth":   {func(a *Flags) { a.Smooth = 20 }, "--smooth 20"},

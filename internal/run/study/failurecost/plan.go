@@ -94,11 +94,12 @@ func (p *Plan) Check() error {
 	case p.Run.Job.Clocks < 10:
 		return fmt.Errorf("%w: --clocks %d; a twin needs at least 10 clocks", perdure.ErrUsage, p.Run.Job.Clocks)
 	case p.Twins < 1 || p.Trials < 1 || p.Twins*p.Trials > 1e6:
-		return fmt.Errorf("%w: %d twins with %d trials each; choose at least 1 of both, and at most 1e6 trials in "+
-			"all", perdure.ErrUsage, p.Twins,
+		return fmt.Errorf("%w: %d twins with %d trials each; choose at least 1 of each, and at most 1e6 trials in all",
+			perdure.ErrUsage, p.Twins,
 			p.Trials)
 	case p.Failures < 1 || p.Failures > int(latestAt*float64(p.Run.Job.Clocks))/2:
-		return fmt.Errorf("%w: --failures %d; choose at least 1, and few enough to strike in different clocks of %d",
+		return fmt.Errorf("%w: --failures %d; choose at least 1, and few enough that each can strike in a different "+
+			"clock of %d",
 			perdure.ErrUsage, p.Failures, p.Run.Job.Clocks)
 	case !(p.Mean >= 1):
 		return fmt.Errorf("%w: --mean-clocks %g; choose 1 or more", perdure.ErrUsage, p.Mean)
@@ -122,7 +123,8 @@ func (p *Plan) Check() error {
 	}
 	for _, part := range p.Lost {
 		if !(part > 0 && part <= 1) {
-			return fmt.Errorf("%w: --lost %g; choose a part of the servers above 0 and at most 1", perdure.ErrUsage,
+			return fmt.Errorf("%w: --lost %g; choose a fraction of the servers, above 0 and at most 1",
+				perdure.ErrUsage,
 				part)
 		}
 	}
@@ -159,7 +161,7 @@ func (p *Plan) checkArm(a *Arm) error {
 	job.Recovery = a.Recovery
 	switch rows := recovery.RoundsOf(a.Recovery); {
 	case rows.Timed() || a.Recovery.Auto:
-		return fmt.Errorf("%w: --recovery %s; its saves depend on time: choose a number of clocks",
+		return fmt.Errorf("%w: --recovery %s; its save interval depends on time: choose a number of clocks",
 			perdure.ErrUsage, a.Text)
 	case !a.saves() && !a.resetsRows() && (!a.rollsBack() || a.Recovery.Every < 1):
 		return fmt.Errorf("%w: --recovery %s; choose checkpoint:C, which rolls back all shards, scar:C,R,SELECTOR "+

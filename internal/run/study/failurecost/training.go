@@ -81,8 +81,8 @@ func checkTraining(s *settings.Run) error {
 	job := &s.Job
 	for name, c := range job.TableConsistency {
 		if !c.TwoStep() {
-			return fmt.Errorf("%w: table %s is under %s; studies of losses need bsp, where a run is a function of its "+
-				"seed", perdure.ErrUsage, name, c)
+			return fmt.Errorf("%w: table %s uses %s; studies of losses need bsp, where the seed alone determines a "+
+				"run", perdure.ErrUsage, name, c)
 		}
 	}
 	switch {
@@ -90,9 +90,11 @@ func checkTraining(s *settings.Run) error {
 		return fmt.Errorf("%w: --consistency %s; choose bsp, ssp:S or asp", perdure.ErrUsage,
 			job.Consistency)
 	case job.Init != "":
-		return fmt.Errorf("%w: --init; a twin starts with initial rows from its seed; remove --init", perdure.ErrUsage)
+		return fmt.Errorf("%w: --init has no effect: each twin's initial rows come from its seed; remove --init",
+			perdure.ErrUsage)
 	case len(s.Scale) > 0:
-		return fmt.Errorf("%w: --scale; the number of workers must stay the same; remove --scale", perdure.ErrUsage)
+		return fmt.Errorf("%w: --scale is not supported: the number of workers must stay the same; remove --scale",
+			perdure.ErrUsage)
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ type Share struct{ Rank, Of int }
 // Validate checks the share for a clock.
 func (s Share) Validate(clock perdure.Clock) error {
 	if s.Rank < 0 || s.Rank >= s.Of || s.Of > perdure.MaxSlots || clock < 0 {
-		return fmt.Errorf("%w: share %d of %d, clock %d", perdure.ErrUsage, s.Rank, s.Of, clock)
+		return fmt.Errorf("%w: invalid share %d of %d, or clock %d", perdure.ErrUsage, s.Rank, s.Of, clock)
 	}
 	return nil
 }

@@ -93,15 +93,16 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 	train := &data.Train
 	switch {
 	case o.Batch < 1:
-		return nil, fmt.Errorf("%w: cnn: batch of %d pictures; choose at least 1", perdure.ErrUsage, o.Batch)
+		return nil, fmt.Errorf("%w: cnn: batch of %d images; choose at least 1", perdure.ErrUsage, o.Batch)
 	case train.Pixels == nil:
-		return nil, fmt.Errorf("%w: cnn: %s has rows of numbers; give pictures of %d × %d", perdure.ErrUsage, data.Name,
+		return nil, fmt.Errorf("%w: cnn: %s contains rows of numbers; use images of %d × %d pixels",
+			perdure.ErrUsage, data.Name,
 			s.side, s.side)
 	case train.Dim != s.side*s.side:
-		return nil, fmt.Errorf("%w: cnn: %s has pictures of %d pixels; give such of %d × %d", perdure.ErrUsage,
+		return nil, fmt.Errorf("%w: cnn: %s contains images of %d pixels; use images of %d × %d", perdure.ErrUsage,
 			data.Name, train.Dim, s.side, s.side)
 	case train.Classes < 2:
-		return nil, fmt.Errorf("%w: cnn: %s has pictures of one class only; there is nothing to learn",
+		return nil, fmt.Errorf("%w: cnn: all images in %s have the same class; there is nothing to learn",
 			perdure.ErrUsage, data.Name)
 	}
 	m := &Model{

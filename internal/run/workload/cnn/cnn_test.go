@@ -325,12 +325,12 @@ func TestRefuses(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{good, Options{Slots: 1}, "batch of 0 pictures"},
+		{good, Options{Slots: 1}, "batch of 0 images"},
 		{good, Options{Batch: 1}, "0 workers"},
 		{good, Options{Batch: 1, Slots: 11}, "11 workers for 10 training examples"},
-		{noise(r, 10, 8, 4), Options{Batch: 1, Slots: 1}, "pictures of 64 pixels; give such of 28 × 28"},
-		{noise(r, 10, 28, 1), Options{Batch: 1, Slots: 1}, "one class only"},
-		{&lines, Options{Batch: 1, Slots: 1}, "rows of numbers; give pictures"},
+		{noise(r, 10, 8, 4), Options{Batch: 1, Slots: 1}, "images of 64 pixels; use images of 28 × 28"},
+		{noise(r, 10, 28, 1), Options{Batch: 1, Slots: 1}, "the same class"},
+		{&lines, Options{Batch: 1, Slots: 1}, "rows of numbers; use images"},
 	} {
 		if _, err := New(c.data, c.o); !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
@@ -342,11 +342,11 @@ func TestRefuses(t *testing.T) {
 	}{
 		{func(p *api.Params) { p.Slots = 0 }, "0 workers"},
 		{func(p *api.Params) { p.Batch = 0 }, "batch of 0"},
-		{func(p *api.Params) { p.Factors.Rank = 3 }, "no rows of users"},
-		{func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }, "choose one that follows them"},
+		{func(p *api.Params) { p.Factors.Rank = 3 }, "no user or item rows"},
+		{func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }, "choose a rule that does"},
 		{
 			func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1} },
-			"begins at zeros",
+			"starts from zeros",
 		},
 	} {
 		p := api.Params{Slots: 1, Batch: 1, Rule: perdure.Rule{Kind: perdure.RuleSGD, Rate: DefaultRate}}

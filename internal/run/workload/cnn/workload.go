@@ -75,11 +75,11 @@ type program struct {
 func Open(p api.Params) (api.Workload, error) {
 	switch p.Rule.Kind {
 	case perdure.RuleAdd, perdure.RuleSet:
-		return nil, fmt.Errorf("%w: cnn: rule %s puts gradients into the model; choose one that follows them, "+
-			"for example sgd", perdure.ErrUsage, p.Rule.Kind)
+		return nil, fmt.Errorf("%w: cnn: rule %s does not descend along gradients; choose a rule that does, for "+
+			"example sgd", perdure.ErrUsage, p.Rule.Kind)
 	case perdure.RuleFTRL:
-		return nil, fmt.Errorf("%w: cnn: rule ftrl begins at zeros, from where a network learns nothing; choose "+
-			"another, for example sgd", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: cnn: rule ftrl starts from zeros, from which a network cannot learn; choose "+
+			"another rule, for example sgd", perdure.ErrUsage)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -88,11 +88,11 @@ func Open(p api.Params) (api.Workload, error) {
 		return nil, err
 	}
 	if p.Factors != (api.Factors{}) {
-		return nil, fmt.Errorf("%w: cnn has no rows of users and items; leave out rank, l2, clock fraction and "+
-			"whole users", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: cnn has no user or item rows; remove rank, l2, clock fraction and whole users",
+			perdure.ErrUsage)
 	}
 	if p.ByLayer && p.Sparse {
-		return nil, fmt.Errorf("%w: cnn: sparse tables are cut over all shards; leave out either --sparse or "+
+		return nil, fmt.Errorf("%w: cnn: sparse tables are split across all shards; remove either --sparse or "+
 			"--partition layer", perdure.ErrUsage)
 	}
 	if p.Trained != nil {

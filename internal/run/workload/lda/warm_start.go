@@ -22,7 +22,8 @@ func (p *program) CheckWarmStart(ctx context.Context, t api.Tables, _ map[string
 		for i, v := range of {
 			switch k := int(min(max(v, -1), MaxTopics+1)); {
 			case v != float32(k) || k < 0 || k > p.Topics || i >= len(words) && k > 0:
-				return fmt.Errorf("its table %s has %v for token %d of document %d, which has %d tokens of %d topics",
+				return fmt.Errorf("its table %s has %v for token %d of document %d, but the document has %d tokens "+
+					"and there are %d topics",
 					Assignments, v, i, doc, len(words), p.Topics)
 			case k > 0:
 				counts[int(words[i])*p.Topics+k-1]++
@@ -45,8 +46,9 @@ func (p *program) sameCounts(ctx context.Context, t api.Tables, counts, total []
 		}
 		for i, v := range has {
 			if v != of.want[i] {
-				return fmt.Errorf("row %d of its table %s has %v tokens of topic %d, and its table %s has %v on these "+
-					"documents; it is of others, or its run has lost rows", perdure.RowID(i/p.Topics), of.table, v,
+				return fmt.Errorf("row %d of its table %s has %v tokens of topic %d, but its table %s has %v for "+
+					"these documents; it was trained on other documents, or its run lost rows",
+					perdure.RowID(i/p.Topics), of.table, v,
 					i%p.Topics, Assignments, of.want[i])
 			}
 		}

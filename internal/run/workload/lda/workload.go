@@ -61,15 +61,15 @@ type docRows struct {
 func Open(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
 		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
-		return nil, fmt.Errorf("%w: lda counts, and has no update rule or learning rate to choose; leave those out",
+		return nil, fmt.Errorf("%w: lda counts topics and has no update rule or learning rate; remove these options",
 			perdure.ErrUsage)
 	}
 	switch {
 	case p.Batch != 0:
-		return nil, fmt.Errorf("%w: lda: batch of %d; a clock is a fraction of the data here, choose a clock fraction "+
-			"instead", perdure.ErrUsage, p.Batch)
+		return nil, fmt.Errorf("%w: lda: batch of %d; lda has no batches: set the clock fraction instead",
+			perdure.ErrUsage, p.Batch)
 	case p.FinalReLU, p.ByLayer, p.Factors != api.Factors{}:
-		return nil, fmt.Errorf("%w: lda has no layers and no rows of users and items; leave out what is for those",
+		return nil, fmt.Errorf("%w: lda has no layers and no user or item rows; remove the options that apply to them",
 			perdure.ErrUsage)
 	case p.Slots < 1 || p.Slots > perdure.MaxSlots:
 		return nil, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)

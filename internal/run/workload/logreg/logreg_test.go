@@ -196,7 +196,7 @@ func TestJudged(t *testing.T) {
 	if got := off.calibrationError(); math.Abs(got-0.25) > 0.01 {
 		t.Errorf("calibration error %v, want 0.25", got)
 	}
-	if lines := off.lines([]string{"a", "b", "c"}); len(lines) != 2 || !strings.Contains(lines[1], "50.0 % are") {
+	if lines := off.lines([]string{"a", "b", "c"}); len(lines) != 2 || !strings.Contains(lines[1], "right: 50.0 %") {
 		t.Errorf("%q", lines)
 	}
 }
@@ -263,13 +263,13 @@ func TestNeeds(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	for want, change := range map[string]func(*api.Params){
-		"0 workers":           func(p *api.Params) { p.Slots = 0 },
-		"batch of 0":          func(p *api.Params) { p.Batch = 0 },
-		"no factors":          func(p *api.Params) { p.ByLayer = true },
-		"puts gradients into": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
-		"4000 workers for":    func(p *api.Params) { p.Slots = 4000 },
-		"write synthetic:N":   func(p *api.Params) { p.Data = "synthetic:x" },
-		"learning rate -1 ":   func(p *api.Params) { p.Rule.Rate = -1 },
+		"0 workers":                        func(p *api.Params) { p.Slots = 0 },
+		"batch of 0":                       func(p *api.Params) { p.Batch = 0 },
+		"no factors":                       func(p *api.Params) { p.ByLayer = true },
+		"does not descend along gradients": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
+		"4000 workers for":                 func(p *api.Params) { p.Slots = 4000 },
+		"write synthetic:N":                func(p *api.Params) { p.Data = "synthetic:x" },
+		"learning rate -1 ":                func(p *api.Params) { p.Rule.Rate = -1 },
 	} {
 		p := params()
 		change(&p)
@@ -286,9 +286,9 @@ func TestInherits(t *testing.T) {
 	for _, c := range []struct{ classes, hashed, want string }{
 		{"a\nb", "false", ""},
 		{"a\nb", "", ""}, // the model file does not record hashing
-		{"a\nb", "true", "its metadata say hashed"},
-		{"b\na", "false", "it is of the classes"},
-		{"", "false", "it is of the classes that it does not name"},
+		{"a\nb", "true", "its metadata says hashed"},
+		{"b\na", "false", "its classes are"},
+		{"", "false", "its classes are that it does not name"},
 	} {
 		err := p.CheckWarmStart(t.Context(), nil, map[string]string{ClassesKey: c.classes, HashedKey: c.hashed})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

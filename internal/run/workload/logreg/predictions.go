@@ -28,18 +28,19 @@ func (j predictions) lines(classes []string) []string {
 		}
 	}
 	n := float64(len(j))
-	calibration := fmt.Sprintf("calibration error %.4f: the mean of what probabilities are off, in tenths of the "+
+	calibration := fmt.Sprintf("calibration error %.4f: the mean error of the probabilities, over tenths of the "+
 		"examples", j.calibrationError())
 	if len(classes) > 2 {
 		return []string{
 			calibration,
-			fmt.Sprintf("predicted classes: %.1f %% are said to be right, %.1f %% are", 100*mean/n, 100*found/n),
+			fmt.Sprintf("predicted classes: expected to be right: %.1f %%, actually right: %.1f %%",
+				100*mean/n, 100*found/n),
 		}
 	}
 	return []string{
-		fmt.Sprintf("AUC %.4f: how often an example of %s is above one of %s", j.auc(), classes[1], classes[0]),
+		fmt.Sprintf("AUC %.4f: how often an example of %s scores above one of %s", j.auc(), classes[1], classes[0]),
 		calibration,
-		fmt.Sprintf("class %s: %.2f %% are predicted in all, %.2f %% found", classes[1], 100*mean/n, 100*found/n),
+		fmt.Sprintf("class %s: predicted share %.2f %%, actual share %.2f %%", classes[1], 100*mean/n, 100*found/n),
 	}
 }
 

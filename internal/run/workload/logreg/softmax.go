@@ -73,7 +73,7 @@ func NewSoftmax(data *dataset.Examples, o SoftmaxOptions) (*Softmax, error) {
 	case !(o.L2 >= 0) || math.IsInf(o.L2, 0):
 		return nil, fmt.Errorf("%w: softmax: weight decay %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
 	case data.Train.Classes < 2:
-		return nil, fmt.Errorf("%w: softmax: %s has examples of one class only; there is nothing to learn",
+		return nil, fmt.Errorf("%w: softmax: all examples in %s have the same class; there is nothing to learn",
 			perdure.ErrUsage, data.Name)
 	}
 	dim, classes := data.Train.Dim, data.Train.Classes

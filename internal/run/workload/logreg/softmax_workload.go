@@ -42,7 +42,8 @@ func OpenSoftmax(p api.Params) (api.Workload, error) {
 	size := p.Batch
 	switch c := p.Convex; {
 	case c.FullBatch && size != 0:
-		return nil, fmt.Errorf("%w: softmax: batch of %d, and full batches; leave one of them out", perdure.ErrUsage,
+		return nil, fmt.Errorf("%w: softmax: a batch of %d and full batches are both set; remove one of them",
+			perdure.ErrUsage,
 			size)
 	case c.FullBatch:
 		size = 1 // used like a batch size below
@@ -52,18 +53,18 @@ func OpenSoftmax(p api.Params) (api.Workload, error) {
 		}
 	}
 	if p.Factors != (api.Factors{}) {
-		return nil, fmt.Errorf("%w: softmax has no rows of users and items; leave out rank, l2, clock fraction and "+
-			"whole users", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: softmax has no user or item rows; remove rank, l2, clock fraction and whole users",
+			perdure.ErrUsage)
 	}
 	if p.FinalReLU {
-		return nil, fmt.Errorf("%w: softmax has no final ReLU; leave it out", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: softmax has no final ReLU; remove that option", perdure.ErrUsage)
 	}
 	if p.ByLayer {
-		return nil, fmt.Errorf("%w: softmax has no layers to be partitioned by; leave that out", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: softmax has no layers to partition by; remove that option", perdure.ErrUsage)
 	}
 	if k := p.Rule.Kind; k == perdure.RuleAdd || k == perdure.RuleSet {
-		return nil, fmt.Errorf("%w: softmax: rule %s puts gradients into the model; choose one that "+
-			"follows them, for example sgd", perdure.ErrUsage, k)
+		return nil, fmt.Errorf("%w: softmax: rule %s does not descend along gradients; choose a rule that does, for "+
+			"example sgd", perdure.ErrUsage, k)
 	}
 	data, err := openSoftmaxData(&p)
 	if err != nil {

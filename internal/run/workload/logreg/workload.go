@@ -51,10 +51,10 @@ func Open(p api.Params) (api.Workload, error) {
 	}
 	switch {
 	case p.Factors != api.Factors{}, p.Topics != api.TopicModel{}, p.FinalReLU, p.ByLayer:
-		return nil, fmt.Errorf("%w: logreg has no factors, topics or layers; leave out what is for those",
+		return nil, fmt.Errorf("%w: logreg has no factors, topics or layers; remove the options that apply to them",
 			perdure.ErrUsage)
 	case p.Rule.Kind == perdure.RuleAdd || p.Rule.Kind == perdure.RuleSet:
-		return nil, fmt.Errorf("%w: logreg: rule %s puts gradients into the model; choose one that follows them, for "+
+		return nil, fmt.Errorf("%w: logreg: rule %s does not descend along gradients; choose a rule that does, for "+
 			"example ftrl", perdure.ErrUsage, p.Rule.Kind)
 	}
 	data, err := openData(&p)
@@ -86,8 +86,8 @@ func openData(p *api.Params) (*dataset.SparseSet, error) {
 	case p.Trained != nil:
 		classes := strings.Split(p.Trained[ClassesKey], "\n")
 		if len(classes) < 2 {
-			return nil, fmt.Errorf("%w: the model's file does not name its classes: its metadata have no %s of two "+
-				"lines or more", perdure.ErrUsage, ClassesKey)
+			return nil, fmt.Errorf("%w: the model's file does not name its classes: its metadata has no %s with at "+
+				"least two lines", perdure.ErrUsage, ClassesKey)
 		}
 		return dataset.OpenAllSparse(p.Data, classes, dataset.FeatureNaming(p.Trained[HashedKey]))
 	}
@@ -127,12 +127,12 @@ func (p *program) Constants() map[string]string {
 // numbers or names hashed in the same way.
 func (p *program) CheckWarmStart(_ context.Context, _ api.Tables, constants map[string]string) error {
 	if was, is := constants["classes"], strings.Join(p.data.Classes, "\n"); was != is {
-		return fmt.Errorf("it is of the classes %s, and the data are of %s", oneLine(was), oneLine(is))
+		return fmt.Errorf("its classes are %s, but those of the data are %s", oneLine(was), oneLine(is))
 	}
 	is := strconv.FormatBool(p.data.Hashed)
 	if was := constants[HashedKey]; was != "" && was != is {
-		return fmt.Errorf("its metadata say %s %.40q, and of the data it is %s: features that are numbers are others "+
-			"than those whose names are hashed", HashedKey, was, is)
+		return fmt.Errorf("its metadata says %s %.40q, but the data uses %s: numeric features and features with "+
+			"hashed names are not interchangeable", HashedKey, was, is)
 	}
 	return nil
 }

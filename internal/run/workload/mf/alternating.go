@@ -39,8 +39,8 @@ type side struct {
 func openAlternating(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
 		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
-		return nil, fmt.Errorf("%w: mf: the solver als finds rows at once, and has no update rule or learning rate to "+
-			"choose; leave those out", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: mf: the solver als computes rows directly, without an update rule or learning "+
+			"rate; remove these options", perdure.ErrUsage)
 	}
 	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
 		return nil, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
@@ -58,11 +58,11 @@ func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {
 	case err != nil:
 		return nil, err
 	case o.WholeUsers:
-		return nil, fmt.Errorf("%w: mf: the solver als always has all ratings of a user in a clock; leave whole users "+
-			"out", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: mf: the solver als always processes all of a user's ratings in one clock; remove "+
+			"whole users", perdure.ErrUsage)
 	case o.L2 == 0:
-		return nil, fmt.Errorf("%w: mf: l2 0; the solver als needs it above 0, or rows of few ratings have no best "+
-			"value", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: mf: l2 is 0; the solver als needs l2 above 0, because otherwise rows with few "+
+			"ratings have no unique solution", perdure.ErrUsage)
 	case !(o.Implicit >= 0) || o.Implicit > maxImplicit:
 		return nil, fmt.Errorf("%w: mf: implicit %v; choose 0 to %g", perdure.ErrUsage, o.Implicit,
 			float64(maxImplicit))
@@ -70,7 +70,8 @@ func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {
 	if o.Implicit > 0 {
 		for _, s := range []*dataset.RatingSplit{&data.Train, &data.Test} {
 			if i := slices.IndexFunc(s.Value, func(v float32) bool { return v < 0 }); i >= 0 {
-				return nil, fmt.Errorf("%w: mf: user %d has %v of item %d; implicit counts are at least 0",
+				return nil, fmt.Errorf("%w: mf: user %d has the value %v for item %d; with implicit, values must be "+
+					"≥ 0",
 					perdure.ErrUsage, s.User[i], s.Value[i], s.Item[i])
 			}
 		}
@@ -171,7 +172,7 @@ func (a *alternating) Step(
 	}
 	if err := t.Inc(ctx, s.table, perdure.RowID(first), a.own); err != nil {
 		if errors.Is(err, perdure.ErrNonFinite) {
-			err = fmt.Errorf("mf: rows grew beyond all numbers in clock %d; choose a larger l2: %w", clock, err)
+			err = fmt.Errorf("mf: rows are no longer finite in clock %d; choose a larger l2: %w", clock, err)
 		}
 		return api.Metrics{}, err
 	}

@@ -276,15 +276,15 @@ func TestAlternatingRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*api.Params){
-		`solver "sdg"`:          func(p *api.Params) { p.Factors.Solver = "sdg" },
-		"no update rule":        func(p *api.Params) { p.Rule.Rate = 0.1 },
-		"0 workers":             func(p *api.Params) { p.Slots = 0 },
-		"l2 0;":                 func(p *api.Params) { p.Factors.L2 = 0 },
-		"leave whole users out": func(p *api.Params) { p.Factors.WholeUsers = true },
-		"implicit -1":           func(p *api.Params) { p.Factors.Implicit = -1 },
-		"implicit NaN":          func(p *api.Params) { p.Factors.Implicit = math.NaN() },
-		"rank 0":                func(p *api.Params) { p.Factors.Rank = 0 },
-		"the solver als alone":  func(p *api.Params) { p.Factors.Solver, p.Factors.Implicit = "", 1 },
+		`solver "sdg"`:           func(p *api.Params) { p.Factors.Solver = "sdg" },
+		"without an update rule": func(p *api.Params) { p.Rule.Rate = 0.1 },
+		"0 workers":              func(p *api.Params) { p.Slots = 0 },
+		"l2 is 0;":               func(p *api.Params) { p.Factors.L2 = 0 },
+		"remove whole users":     func(p *api.Params) { p.Factors.WholeUsers = true },
+		"implicit -1":            func(p *api.Params) { p.Factors.Implicit = -1 },
+		"implicit NaN":           func(p *api.Params) { p.Factors.Implicit = math.NaN() },
+		"rank 0":                 func(p *api.Params) { p.Factors.Rank = 0 },
+		"only the solver als":    func(p *api.Params) { p.Factors.Solver, p.Factors.Implicit = "", 1 },
 	} {
 		p := good()
 		change(&p)
@@ -295,7 +295,7 @@ func TestAlternatingRefuses(t *testing.T) {
 	}
 	below := jesterLike(50) // ratings from -10 to 10
 	if _, err := newAlternating(below, Options{Rank: 4, L2: 1, ClockFraction: 1, Implicit: 1}); !errors.Is(err,
-		perdure.ErrUsage) || !strings.Contains(err.Error(), "implicit counts are at least 0") {
+		perdure.ErrUsage) || !strings.Contains(err.Error(), "values must be ≥ 0") {
 		t.Errorf("counts below 0: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ type normalEquations struct {
 const blockRows = 512
 
 // errSingular is returned if rows are too large, or the regularisation is too small, for float64.
-var errSingular = errors.New("its equations have no solution in these numbers; choose a larger l2")
+var errSingular = errors.New("its equations have no solution in float64; choose a larger l2")
 
 func newNormalEquations(rank int) *normalEquations {
 	return &normalEquations{

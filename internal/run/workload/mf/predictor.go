@@ -38,7 +38,7 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 	for name, to := range map[string]*float64{"mean": &p.mean, "deviation": &p.deviation} {
 		v, err := strconv.ParseFloat(meta[name], 64)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, fmt.Errorf("%w: its metadata say no %s of the ratings, as those of a model of mf do",
+			return nil, fmt.Errorf("%w: its metadata has no %s of the ratings, which a model of mf needs",
 				perdure.ErrUsage, name)
 		}
 		*to = v
@@ -46,7 +46,8 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 	for table, v := range map[string]*namedRows{Users: &p.users, Items: &p.items} {
 		rank, err := v.read(table, tensors, meta[table+namesSuffix])
 		if err == nil && p.rank != 0 && rank != p.rank {
-			err = fmt.Errorf("%w: users and items have rows of %d and of %d values", perdure.ErrUsage, p.rank, rank)
+			err = fmt.Errorf("%w: one of the tables users and items has rows of %d values, the other of %d",
+				perdure.ErrUsage, p.rank, rank)
 		}
 		if err != nil {
 			return nil, err
@@ -66,12 +67,12 @@ func (v *namedRows) read(table string, tensors []safetensors.Tensor, names strin
 	}
 	t := find(table)
 	if t == nil || t.Data == nil || len(t.Shape) != 2 || t.Shape[1] < 1 {
-		return 0, fmt.Errorf("%w: it has no table %s, as a model of mf has", perdure.ErrUsage, table)
+		return 0, fmt.Errorf("%w: it has no table %s, which a model of mf needs", perdure.ErrUsage, table)
 	}
 	rows := int(t.Shape[0])
 	ids := find(table + safetensors.IDsSuffix)
 	if ids != nil && len(ids.Ints) != rows {
-		return 0, fmt.Errorf("%w: table %s has %d rows and %d numbers of them", perdure.ErrUsage, table, rows,
+		return 0, fmt.Errorf("%w: table %s has %d rows, but %d row IDs", perdure.ErrUsage, table, rows,
 			len(ids.Ints))
 	}
 	v.values = t.Data
@@ -94,13 +95,13 @@ func (v *namedRows) name(table string, rows int, ids *safetensors.Tensor, names 
 		name := strconv.FormatUint(row, 10)
 		if known != nil {
 			if row >= uint64(len(known)) {
-				return fmt.Errorf("%w: its metadata have names of %d %ss, and none of row %d of table %s",
+				return fmt.Errorf("%w: its metadata has the names of %d %ss, but none for row %d of table %s",
 					perdure.ErrUsage, len(known), v.kind, row, table)
 			}
 			name = known[row]
 		}
 		if _, taken := v.at[name]; taken {
-			return fmt.Errorf("%w: its table %s has two rows of the %s %.40q", perdure.ErrUsage, table, v.kind, name)
+			return fmt.Errorf("%w: its table %s has two rows for the %s %.40q", perdure.ErrUsage, table, v.kind, name)
 		}
 		v.names[i], v.at[name] = name, i
 	}

@@ -28,15 +28,15 @@ func TestPredictorRefuses(t *testing.T) {
 	}{
 		{[]int64{0, 1}, names, "a\nb", ""},
 		{[]int64{0, 7}, names, "", ""},
-		{[]int64{0, 7}, names, "a\nb", "have names of 2 items, and none of row 7 of table items"},
-		{[]int64{0, -5}, names, "a\nb", "have names of 2 items, and none of row 18446744073709551611"},
-		{[]int64{0, 1}, names, "a", "have names of 1 items, and none of row 1"},
-		{[]int64{0, 1}, names, "a\na", `has two rows of the item "a"`},
-		{[]int64{3, 3}, names, "", `has two rows of the item "3"`},
-		{[]int64{3}, names, "", "has 2 rows and 1 numbers"},
-		{[]int64{0, 1}, "mean", "NaN", "say no mean"},
-		{[]int64{0, 1}, "deviation", "-Inf", "say no deviation"},
-		{[]int64{0, 1}, "deviation", "", "say no deviation"},
+		{[]int64{0, 7}, names, "a\nb", "has the names of 2 items, but none for row 7 of table items"},
+		{[]int64{0, -5}, names, "a\nb", "has the names of 2 items, but none for row 18446744073709551611"},
+		{[]int64{0, 1}, names, "a", "has the names of 1 items, but none for row 1"},
+		{[]int64{0, 1}, names, "a\na", `has two rows for the item "a"`},
+		{[]int64{3, 3}, names, "", `has two rows for the item "3"`},
+		{[]int64{3}, names, "", "has 2 rows, but 1 row IDs"},
+		{[]int64{0, 1}, "mean", "NaN", "has no mean"},
+		{[]int64{0, 1}, "deviation", "-Inf", "has no deviation"},
+		{[]int64{0, 1}, "deviation", "", "has no deviation"},
 	} {
 		meta := map[string]string{"mean": "3", "deviation": "1"}
 		meta[c.key] = c.to

@@ -63,12 +63,12 @@ type rows struct {
 func Open(p api.Params) (api.Workload, error) {
 	switch {
 	case p.FinalReLU:
-		return nil, fmt.Errorf("%w: mf has no final ReLU; leave it out", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: mf has no final ReLU; remove that option", perdure.ErrUsage)
 	case p.ByLayer:
-		return nil, fmt.Errorf("%w: mf has no layers to be partitioned by; leave that out", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: mf has no layers to partition by; remove that option", perdure.ErrUsage)
 	case p.Batch != 0:
-		return nil, fmt.Errorf("%w: mf: batch of %d; a clock is a fraction of the data here, choose a clock "+
-			"fraction instead", perdure.ErrUsage, p.Batch)
+		return nil, fmt.Errorf("%w: mf: batch of %d; mf has no batches: set the clock fraction instead",
+			perdure.ErrUsage, p.Batch)
 	}
 	switch s := p.Factors.Solver; {
 	case s == SolverALS:
@@ -76,8 +76,8 @@ func Open(p api.Params) (api.Workload, error) {
 	case s != "" && s != SolverSGD:
 		return nil, fmt.Errorf("%w: mf: solver %q; choose %s or %s", perdure.ErrUsage, s, SolverSGD, SolverALS)
 	case p.Factors.Implicit != 0:
-		return nil, fmt.Errorf("%w: mf: ratings are taken as implicit by the solver %s alone; choose that, or leave "+
-			"implicit out", perdure.ErrUsage, SolverALS)
+		return nil, fmt.Errorf("%w: mf: only the solver %s supports implicit ratings; choose it, or remove implicit",
+			perdure.ErrUsage, SolverALS)
 	}
 	return openDescent(p)
 }
@@ -93,8 +93,8 @@ func options(p api.Params) Options {
 
 func openDescent(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 {
-		return nil, fmt.Errorf("%w: mf: rule %s; workers take the steps themselves here, by sgd without settings; "+
-			"use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
+		return nil, fmt.Errorf("%w: mf: rule %s; mf supports only sgd without settings, which workers compute "+
+			"themselves; use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
 	}
 	chosen := p.Rule.Rate == 0
 	if chosen {
@@ -156,7 +156,7 @@ func (f *factors) Constants() map[string]string {
 func (f *factors) CheckWarmStart(_ context.Context, _ api.Tables, constants map[string]string) error {
 	was, has := constants["implicit"]
 	if implicit := f.options.Implicit > 0; has != implicit {
-		return fmt.Errorf("it is of %s, and this run is of %s", meaning(has), meaning(implicit))
+		return fmt.Errorf("it is a model of %s, but this run uses %s", meaning(has), meaning(implicit))
 	} else if v, err := strconv.ParseFloat(was, 64); has && (err != nil || !(v > 0)) {
 		return fmt.Errorf("its metadata field implicit is %q, but must be a number above 0", was)
 	}
@@ -174,7 +174,7 @@ func (f *factors) CheckWarmStart(_ context.Context, _ api.Tables, constants map[
 		for row < min(len(a), len(b))-1 && a[row] == b[row] {
 			row++
 		}
-		return fmt.Errorf("row %d of its table %s is %.40q, and in the data %.40q", row, table, a[row], b[row])
+		return fmt.Errorf("row %d of its table %s is %.40q, but %.40q in the data", row, table, a[row], b[row])
 	}
 	return nil
 }
