@@ -292,7 +292,7 @@ func TestStop(t *testing.T) {
 	if code, _, stderr := p.Wait(); code != exitSignal || !strings.Contains(stderr, "--resume") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	wantOut(t, 0, []string{"status", "--run", dir}, "was ended early, at clock")
+	wantOut(t, 0, []string{"status", "--run", dir}, "was stopped at clock", "perdure train --resume")
 }
 
 // TestChildrenEnd: when the parent is killed, no process outlives it by more than a second.

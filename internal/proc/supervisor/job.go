@@ -372,7 +372,7 @@ func (j *Job) order(o wire.Order) error {
 			return err
 		}
 		if len(j.Pending()) >= maxPending {
-			j.emit("trouble", string(wire.RoleSupervisor), time.Now(),
+			j.Emit("trouble", string(wire.RoleSupervisor), time.Now(),
 				fmt.Sprintf("ignored fault %v: %d faults are already planned", f, maxPending))
 			return nil
 		}
@@ -395,9 +395,9 @@ func (j *Job) onExit(e Exit) Restart {
 	target := targetName(memberID{e.Role, e.Index})
 	switch {
 	case empty:
-		j.emit("left", target, e.At, fmt.Sprintf("%s %s, and is not replaced", target, e.Description))
+		j.Emit("left", target, e.At, fmt.Sprintf("%s %s, and is not replaced", target, e.Description))
 	case e.Role == RoleLog && again != Never:
-		j.emit("detected", target, e.At,
+		j.Emit("detected", target, e.At,
 			fmt.Sprintf("%s is dead: %s; updates wait for its successor", target, e.Description))
 		j.reportLog(stateDead)
 		go j.awaitLog() // until the log listens or the job ends
@@ -405,8 +405,8 @@ func (j *Job) onExit(e Exit) Restart {
 	return again
 }
 
-// emit reports an event that the coordinator does not know of to the Watcher.
-func (j *Job) emit(kind, target string, at time.Time, text string) {
+// Emit reports an event that the coordinator does not know of to the Watcher.
+func (j *Job) Emit(kind, target string, at time.Time, text string) {
 	if j.cfg.Watch.Event == nil {
 		return
 	}

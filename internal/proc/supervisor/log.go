@@ -24,7 +24,7 @@ func (j *Job) awaitLog() {
 				ClocksRedone: j.lastProgress.ClocksRedone,
 			}, now)
 			j.mu.Unlock()
-			j.emit("serving", string(RoleLog), now, "log serves again")
+			j.Emit("serving", string(RoleLog), now, "log serves again")
 			j.reportLog(stateAlive)
 			return
 		}

@@ -140,7 +140,7 @@ func (j *Job) killSilent(role wire.Role, pid int) {
 	if over {
 		return
 	}
-	j.emit("suspected", target, now, fmt.Sprintf("%s has been silent for too long; it is killed and replaced", target))
+	j.Emit("suspected", target, now, fmt.Sprintf("%s has been silent for too long; it is killed and replaced", target))
 	if err := j.group.KillPID(pid); err != nil && !errors.Is(err, ErrNotRunning) {
 		j.cfg.Log.Error("cannot kill a suspect", "target", target, "err", err)
 	}

@@ -25,7 +25,7 @@ type closing struct {
 // is already complete, Stop leaves its end to the process that exports the model.
 func (j *Job) Stop(err error) {
 	if j.startClosing(err) {
-		j.emit("closing", "", time.Now(),
+		j.Emit("closing", "", time.Now(),
 			fmt.Sprintf("ending the job after a final checkpoint, which may take up to %v (stop it again to end "+
 				"immediately)",
 				j.cfg.LastCheckpoint))

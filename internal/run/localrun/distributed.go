@@ -120,12 +120,19 @@ func StartDistributed(ctx context.Context, o DistributedOptions) (_ *Distributed
 	if err := r.supervise(ctx, "", nil, false); err != nil {
 		return nil, err
 	}
+	// the job no longer counts as stopped or detached
+	r.job.Emit("attached", "", time.Now(), "the coordinator started")
 	return &DistributedRun{r}, nil
 }
 
 // AwaitEnd runs the job to its end and returns its summary. When ctx ends, AwaitEnd leaves the job as it is, so that
 // another process can continue it.
 func (r *DistributedRun) AwaitEnd(ctx context.Context) (sum rundir.Summary, err error) {
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			r.job.Emit("detached", "", time.Now(), "the coordinator ended, and the job continues without it")
+		}
+	}()
 	ended := make(chan error, 1)
 	go func() { ended <- r.job.Run() }()
 	if sum, err = rundir.ReadSummary(r.dir.Path()); err == nil { // everything is done except reporting the end
@@ -141,14 +148,14 @@ func (r *DistributedRun) AwaitEnd(ctx context.Context) (sum rundir.Summary, err 
 	case <-ctx.Done():
 		return sum, ctx.Err()
 	case err := <-ended:
-		return sum, r.endedEarly(err)
+		return sum, recordStop(r.job, r.endedEarly(err))
 	case e := <-done:
 		if e.err != nil && ctx.Err() != nil {
 			return sum, ctx.Err()
 		}
 		if e.err != nil {
 			r.job.End(e.err)
-			return sum, r.endedEarly(<-ended)
+			return sum, recordStop(r.job, r.endedEarly(<-ended))
 		}
 		sum = r.Summary(e.model)
 		if err := r.retryWrite(ctx, "summary.json", func() error { return r.dir.WriteSummary(sum) }); err != nil {

@@ -293,11 +293,11 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 	done := startExport(exportCtx, r)
 	select {
 	case err := <-ended:
-		return sum, r.stopped(err)
+		return sum, recordStop(r.job, r.stopped(err))
 	case e := <-done:
 		if e.err != nil {
 			r.job.End(e.err)
-			return sum, r.stopped(<-ended)
+			return sum, recordStop(r.job, r.stopped(<-ended))
 		}
 		r.job.MarkDone()
 		if !r.workers {

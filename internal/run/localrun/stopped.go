@@ -95,6 +95,14 @@ func (r *Run) stopped(why error) error {
 		r.dir.Path(), place)
 }
 
+// recordStop records the end of a job that was stopped on request, and returns err.
+func recordStop(j *supervisor.Job, err error) error {
+	if errors.Is(err, ErrStopped) || errors.Is(err, ErrInterrupted) {
+		j.Emit("stopped", "", time.Now(), err.Error())
+	}
+	return err
+}
+
 // savedRows returns the clock of the newest running checkpoint in a store, or 0 without one.
 func savedRows(in store.Store) perdure.Clock {
 	m, err := checkpoint.LatestRunning(in)

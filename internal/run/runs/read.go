@@ -15,15 +15,17 @@ import (
 // State is the state of a run, or how it ended.
 type State string
 
-// A run is running; has a result (done); was ended early and gracefully (stopped); could not continue (failed); or
-// ended without notice (killed), for example because its parent was killed. The state of a damaged run is unknown.
+// A run is running; has a result (done); was ended early and gracefully (stopped); was left by its coordinator, while
+// its job may continue on other machines (detached); could not continue (failed); or ended without notice (killed), for
+// example because its parent was killed. The state of a damaged run is unknown.
 const (
-	Running State = "running"
-	Done    State = "done"
-	Stopped State = "stopped"
-	Failed  State = "failed"
-	Killed  State = "killed"
-	Damaged State = "damaged"
+	Running  State = "running"
+	Done     State = "done"
+	Stopped  State = "stopped"
+	Detached State = "detached"
+	Failed   State = "failed"
+	Killed   State = "killed"
+	Damaged  State = "damaged"
 )
 
 // Run is a run as it was read from its directory.
@@ -72,8 +74,12 @@ func (r *Run) readLast() {
 		switch e.Kind {
 		case "failed":
 			ended = Failed
-		case "closing":
+		case "closing", "stopped":
 			ended = Stopped
+		case "attached":
+			ended = Killed
+		case "detached":
+			ended = Detached
 		}
 	}
 	if r.State == "" {

@@ -65,9 +65,11 @@ func house(t testing.TB) string {
 	root := t.TempDir()
 	fake(t, filepath.Join(root, "a"), 2, 0.8)
 	fake(t, filepath.Join(root, "deep", "b"), 1, 0.9)
-	fake(t, filepath.Join(root, "c"), 3, -1, rundir.Event{Clock: 40, Kind: "closing", Text: "it is ending"})
+	fake(t, filepath.Join(root, "c"), 3, -1, rundir.Event{Clock: 40, Kind: "closing", Text: "it is ending"},
+		rundir.Event{Clock: 40, Kind: "stopped", Text: "stopped at clock 40; perdure train --resume"})
 	fake(t, filepath.Join(root, "f"), 4, -1, rundir.Event{Clock: 50, Kind: "failed", Text: "it cannot continue"})
-	fake(t, filepath.Join(root, "k"), 5, -1, rundir.Event{Clock: 60, Kind: "checkpoint", Text: "durable"})
+	fake(t, filepath.Join(root, "k"), 5, -1, rundir.Event{Kind: "attached"},
+		rundir.Event{Clock: 60, Kind: "checkpoint", Text: "durable"})
 	fake(t, filepath.Join(root, "x"), 6, 0.7)
 	must(t, os.WriteFile(filepath.Join(root, "x", "summary.json"), []byte(`{"workload": "soft`), 0o666))
 	must(t, os.MkdirAll(filepath.Join(root, "y"), 0o777))
@@ -147,9 +149,12 @@ func TestNotThere(t *testing.T) {
 
 func TestShow(t *testing.T) {
 	root := house(t)
+	fake(t, filepath.Join(root, "d"), 7, -1, rundir.Event{Clock: 41, Kind: "stopped"},
+		rundir.Event{Kind: "attached"}, rundir.Event{Clock: 45, Kind: "detached"})
 	for name, want := range map[string][]string{
 		"a": {"has ended", "test accuracy    0.8000", "server:0", "train loss"},
-		"c": {"was ended early, at clock 40 of 100", "perdure train --resume"},
+		"c": {"was stopped at clock 40 of 100", "perdure train --resume"},
+		"d": {"was left by its coordinator at clock 45 of 100"},
 		"f": {"failed at clock 50", "it cannot continue"},
 		"k": {"ended without a result at clock 60"},
 		"x": {"is damaged", "cannot read its summary"},

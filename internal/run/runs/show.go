@@ -10,7 +10,6 @@ import (
 
 	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
-	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/terminal"
 )
 
@@ -64,11 +63,9 @@ func (r *Run) outcomeText() string {
 	case Running:
 		return "is running, " + at + " (see perdure status --run " + r.Folder + ")"
 	case Stopped:
-		command := "train"
-		if r.Settings.Job.Workload == settings.OwnWorkload {
-			command = "up"
-		}
-		return "was ended early, " + at + " (perdure " + command + " --resume " + r.Folder + " continues it)"
+		return "was stopped " + at // the last event says how to continue it
+	case Detached:
+		return "was left by its coordinator " + at + "; the job may continue elsewhere"
 	case Failed:
 		return "failed " + at
 	case Killed:
