@@ -123,7 +123,7 @@ func TestMeet(t *testing.T) {
 		},
 		"a worker whose keys are revoked": {
 			gone, open(t, ours, keys.Server), "bad certificate",
-			"is revoked",
+			"(worker/gone) is revoked",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

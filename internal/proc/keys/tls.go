@@ -81,7 +81,7 @@ func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []R
 	}
 	for _, c := range shown {
 		if now.revoked[c.SerialNumber.String()] {
-			return fmt.Errorf("its certificate %s is revoked", Serial(c.SerialNumber))
+			return fmt.Errorf("its certificate %s is revoked", describe(c))
 		}
 	}
 	who, err := IdentityOf(leaf)
@@ -101,6 +101,15 @@ func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []R
 	return permanentError{
 		fmt.Errorf("its certificate has the role %s, which is not allowed for this connection", who.Role),
 	}
+}
+
+// describe returns a certificate's serial number, followed by its identity if it has one.
+func describe(c *x509.Certificate) string {
+	who, err := IdentityOf(c)
+	if err != nil { // an intermediate certificate
+		return Serial(c.SerialNumber)
+	}
+	return fmt.Sprintf("%s (%s)", Serial(c.SerialNumber), who)
 }
 
 // explain returns a helpful error for a certificate that failed verification.

@@ -96,7 +96,7 @@ func (c *socketConn) handshake(ctx context.Context) error {
 	p := c.tls
 	err := p.conn.HandshakeContext(ctx)
 	if err == nil {
-		err = p.recordPeer(func() { go c.breakWith(errRevoked) })
+		err = p.recordPeer(func(why error) { go c.breakWith(why) })
 	}
 	if err != nil && p.accepted {
 		c.refusePlaintext(err)
@@ -139,19 +139,17 @@ func (s *handshakes) start(c *socketConn) {
 // errTooManyHandshakes closes the connection of a slow caller.
 var errTooManyHandshakes = errors.New("too many concurrent handshakes")
 
-// errRevoked closes a connection whose peer's certificate is revoked.
-var errRevoked = errors.New("the peer's certificate is revoked")
-
 // recordPeer records the peer's identity. broken must end the connection without blocking.
-func (p *tlsState) recordPeer(broken func()) error {
+func (p *tlsState) recordPeer(broken func(why error)) error {
 	cert := p.conn.ConnectionState().PeerCertificates[0]
 	who, err := keys.IdentityOf(cert)
 	if err != nil {
 		return err
 	}
-	hold, good := p.ring.Track(cert, broken)
+	revoked := fmt.Errorf("the peer's certificate (%s) is revoked", who)
+	hold, good := p.ring.Track(cert, func() { broken(revoked) })
 	if !good {
-		return errRevoked
+		return revoked
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

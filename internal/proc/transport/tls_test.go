@@ -280,7 +280,7 @@ func TestRevoked(t *testing.T) {
 	if err := far.Keys.Refresh(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "is revoked") {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "(worker/worker) is revoked") {
 		t.Errorf("the connection ended with %v", err)
 	}
 	if err := c.Recv(new(wire.Frame)); err == nil {
@@ -290,7 +290,7 @@ func TestRevoked(t *testing.T) {
 	if !errors.Is(said, perdure.ErrRefused) || !strings.Contains(said.Error(), "rejects our certificate") {
 		t.Errorf("the worker reports %v", said)
 	}
-	if received == nil || !strings.Contains(received.Error(), "is revoked") {
+	if received == nil || !strings.Contains(received.Error(), "(worker/worker) is revoked") {
 		t.Errorf("the server reports %v", received)
 	}
 }
