@@ -4,12 +4,15 @@ package main
 
 import (
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestHostsStop: after a signal to the coordinator, the run's directory reports that the job may continue elsewhere.
 // The coordinator restarts and the job is stopped; the directory then reports that, with the job's clock.
+// All hosts end with the job, including the one with a standby worker, and say so.
 func TestHostsStop(t *testing.T) {
 	t.Parallel()
 	h := newHosted(t, "127.0.0.1", map[string]string{"clocks": "100000", "compute-ms": "15", "recovery": "chain:2"})
@@ -30,9 +33,16 @@ func TestHostsStop(t *testing.T) {
 	h.lead()
 	h.clock(100)
 	wantOut(t, 0, []string{"stop", "--run", h.dir})
+	ended := time.Now()
 	h.leader.Wait()
 	shows(`was stopped at clock \d\d\d+ of 100000`)
 	for i, p := range hosts {
 		h.ends([]string{"one", "two"}[i], p)
+		if out := p.stdout.String() + p.stderr.String(); !strings.Contains(out, `"the job is over"`) {
+			t.Errorf("a host does not report the end of the job: %s", out)
+		}
+	}
+	if took := time.Since(ended); took > 30*time.Second { // programs get a minute
+		t.Errorf("the hosts ended %v after the job", took)
 	}
 }

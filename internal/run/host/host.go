@@ -158,9 +158,10 @@ func (h *Host) endWithJob(ctx, atOnce context.Context, k *keeper, why error) err
 		h.handOver(ctx, atOnce, k, humanize.ErrorText(why), cmp.Or(h.Notice.For, programGrace))
 		return why
 	}
+	err := h.logResult(why) // first, because programs may take a while to end
 	k.stopReplacing()
 	k.await(atOnce, wire.RoleWorker, programGrace)
-	return h.logResult(why)
+	return err
 }
 
 // Preempted reports, after Run has returned, whether it returned because the notice command announced the loss of the
