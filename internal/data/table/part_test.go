@@ -101,5 +101,5 @@ func ExamplePart_sparse() {
 	// <nil>
 	// 1 [1152921504606846976]
 	// <nil> [2 3 0 0] 1
-	// table: row not on this shard: 1 consecutive rows of table words, which is sparse: give the id of each row
+	// table: row not on this shard: a run of 1 rows of table words, which is sparse: give the id of each row
 }

@@ -142,7 +142,7 @@ func (p *Part) checkRun(first perdure.RowID, n int) error {
 	switch {
 	case p.Spec.Sparse:
 		if n != 0 {
-			return fmt.Errorf("%w: %d consecutive rows of table %s, which is sparse: give the id of each row", ErrRow,
+			return fmt.Errorf("%w: a run of %d rows of table %s, which is sparse: give the id of each row", ErrRow,
 				n, p.Spec.Name)
 		}
 	case p.Rows == 0 && n > 0:

@@ -31,7 +31,7 @@ func (k *Keys) Check(h *Hello) error {
 	if h.Secret != "" {
 		what = "belongs to another run"
 	}
-	how := "set PERDURE_SECRET_FILE to the file secret in the run's directory"
+	how := "set PERDURE_SECRET_FILE to the path of the run's secret file"
 	if h.Role != RoleWorker && h.Role != RoleObserver {
 		how = "it is in the file secret.servers in the run's directory"
 	}

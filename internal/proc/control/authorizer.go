@@ -118,11 +118,10 @@ func checkSecret(r *http.Request, secret perdure.Secret) error {
 	case secret == "", is && secret.Matches(perdure.Secret(shown)):
 		return nil
 	case !is:
-		return errors.New("the secret is missing: set PERDURE_SECRET_FILE to the file secret in the run's directory, " +
+		return errors.New("the secret is missing: set PERDURE_SECRET_FILE to the path of the run's secret file, " +
 			"or send the header Authorization: Bearer SECRET")
 	}
-	return errors.New("the secret belongs to another run: set PERDURE_SECRET_FILE to the file secret in the run's " +
-		"directory")
+	return errors.New("the secret belongs to another run: set PERDURE_SECRET_FILE to the path of the run's secret file")
 }
 
 // readCalls lists the calls that change nothing.

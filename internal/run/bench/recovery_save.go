@@ -153,8 +153,8 @@ func (j *recoveryJob) measureSave(
 	}
 	began, cut := j.reached(1), j.reached(every)
 	if cut.IsZero() {
-		return s, fmt.Errorf("the checkpoint was durable before all workers had finished its clock %d: "+
-			"cannot measure it", every)
+		return s, fmt.Errorf("cannot measure the checkpoint: it was durable before all workers had finished "+
+			"clock %d", every)
 	}
 	if err := pause(ctx, time.Until(cut.Add(window))); err != nil {
 		return s, err
