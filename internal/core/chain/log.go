@@ -430,8 +430,8 @@ func (r *Log[E]) Tick() {
 		r.sendFollow(&r.succ)
 	}
 	if r.join.idles(false) {
-		if r.join.phase == phaseLevel && r.join.has == r.end {
-			r.join.on(eventUnlevel)
+		if r.join.phase == phaseCaughtUp && r.join.has == r.end {
+			r.join.on(eventCaughtUpLost)
 		} else {
 			r.sendFollow(&r.join)
 		}
@@ -527,8 +527,8 @@ func (r *Log[E]) sendEntries(l *progress) {
 		l.inFlight += n
 		r.send(l.to, Message[E]{Kind: Entry, Pos: l.sent, Entry: e})
 	}
-	if l.to == Joiner && l.sent == r.end && l.phase != phaseLevel {
-		l.on(eventLevel)
+	if l.to == Joiner && l.sent == r.end && l.phase != phaseCaughtUp {
+		l.on(eventCaughtUp)
 		l.required = !r.mutations.Chain.Levels
 		r.send(Joiner, Message[E]{Kind: Level, Pos: r.end})
 	}

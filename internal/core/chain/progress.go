@@ -9,8 +9,8 @@ const (
 	phaseProbing phase = iota
 	// phaseReplicating: the peer has all entries up to has; the following ones are kept and sent.
 	phaseReplicating
-	// phaseLevel is phaseReplicating after Level was sent to a joiner.
-	phaseLevel
+	// phaseCaughtUp is phaseReplicating after CaughtUp was sent to a joiner.
+	phaseCaughtUp
 	// phaseReprobing: a Follow was sent again, because messages may be lost. Entries after has are kept.
 	phaseReprobing
 	// phaseCopying: a snapshot is being sent. Entries after it are kept.
@@ -27,46 +27,66 @@ const (
 type event uint8
 
 const (
-	eventFollow    event = iota // a Follow is sent
-	eventReconnect              // the connection was replaced; a Follow is sent next
-	eventHave                   // the peer reports a position after which the log has all entries
-	eventBehind                 // the peer lacks entries that the log no longer has
-	eventLevel                  // Level is sent
-	eventUnlevel                // Level may be lost and must be sent again
-	eventOverflow               // the backlog kept for the joiner is too large
+	eventFollow       event = iota // a Follow is sent
+	eventReconnect                 // the connection was replaced; a Follow is sent next
+	eventHave                      // the peer reports a position after which the log has all entries
+	eventBehind                    // the peer lacks entries that the log no longer has
+	eventCaughtUp                  // CaughtUp is sent
+	eventCaughtUpLost              // CaughtUp may be lost and must be sent again
+	eventOverflow                  // the backlog kept for the joiner is too large
 
 	numEvents
 )
 
-// transitions lists the next phase for each phase and event. Events that cannot occur in a phase leave it unchanged.
-var transitions = [numPhases][numEvents]phase{
-	phaseProbing: {
-		phaseProbing, phaseProbing, phaseReplicating, phaseCopying, phaseProbing, phaseProbing, phaseOverflowed,
-	},
-	phaseReplicating: {
-		phaseReprobing, phaseReplicating, phaseReplicating, phaseCopying, phaseLevel, phaseReplicating, phaseOverflowed,
-	},
-	phaseLevel: {
-		phaseReprobing, phaseLevel, phaseLevel, phaseCopying, phaseLevel, phaseReplicating, phaseOverflowed,
-	},
-	phaseReprobing: {
-		phaseReprobing, phaseReprobing, phaseReplicating, phaseCopying, phaseReprobing, phaseReprobing, phaseOverflowed,
-	},
-	phaseCopying: {
-		eventFollow: phaseCopying, eventReconnect: phaseProbing, eventHave: phaseReplicating,
-		// The snapshot arrived, but the log no longer has the entries after it.
-		eventBehind: phaseProbing,
-		eventLevel:  phaseCopying, eventUnlevel: phaseCopying, eventOverflow: phaseOverflowedCopying,
-	},
-	phaseOverflowed: {
-		phaseOverflowed, phaseOverflowed, phaseReplicating, phaseCopying, phaseOverflowed, phaseOverflowed,
-		phaseOverflowed,
-	},
-	phaseOverflowedCopying: {
-		phaseOverflowedCopying, phaseOverflowed, phaseReplicating, phaseOverflowed, phaseOverflowedCopying,
-		phaseOverflowedCopying, phaseOverflowedCopying,
-	},
+// changes lists the transitions that change the phase. All other events leave it as it is.
+var changes = []struct {
+	from phase
+	on   event
+	to   phase
+}{
+	{phaseProbing, eventHave, phaseReplicating},
+	{phaseProbing, eventBehind, phaseCopying},
+	{phaseProbing, eventOverflow, phaseOverflowed},
+
+	{phaseReplicating, eventFollow, phaseReprobing},
+	{phaseReplicating, eventBehind, phaseCopying},
+	{phaseReplicating, eventCaughtUp, phaseCaughtUp},
+	{phaseReplicating, eventOverflow, phaseOverflowed},
+
+	{phaseCaughtUp, eventFollow, phaseReprobing},
+	{phaseCaughtUp, eventBehind, phaseCopying},
+	{phaseCaughtUp, eventCaughtUpLost, phaseReplicating},
+	{phaseCaughtUp, eventOverflow, phaseOverflowed},
+
+	{phaseReprobing, eventHave, phaseReplicating},
+	{phaseReprobing, eventBehind, phaseCopying},
+	{phaseReprobing, eventOverflow, phaseOverflowed},
+
+	{phaseCopying, eventReconnect, phaseProbing},
+	{phaseCopying, eventHave, phaseReplicating},
+	{phaseCopying, eventBehind, phaseProbing}, // the log no longer has the entries after the snapshot
+	{phaseCopying, eventOverflow, phaseOverflowedCopying},
+
+	{phaseOverflowed, eventHave, phaseReplicating},
+	{phaseOverflowed, eventBehind, phaseCopying},
+
+	{phaseOverflowedCopying, eventReconnect, phaseOverflowed},
+	{phaseOverflowedCopying, eventHave, phaseReplicating},
+	{phaseOverflowedCopying, eventBehind, phaseOverflowed},
 }
+
+// transitions is the table of changes, indexed by phase and event.
+var transitions = func() (t [numPhases][numEvents]phase) {
+	for from := range t {
+		for on := range t[from] {
+			t[from][on] = phase(from)
+		}
+	}
+	for _, c := range changes {
+		t[c.from][c.on] = c.to
+	}
+	return t
+}()
 
 // progress tracks the exchange with a successor or joiner.
 type progress struct {
@@ -88,7 +108,7 @@ func (p *progress) copying() bool {
 }
 
 // replicating reports whether entries are sent, because the last Follow was answered.
-func (p *progress) replicating() bool { return p.phase == phaseReplicating || p.phase == phaseLevel }
+func (p *progress) replicating() bool { return p.phase == phaseReplicating || p.phase == phaseCaughtUp }
 
 // known reports whether has is valid, so that the log keeps only the entries after it.
 func (p *progress) known() bool {
