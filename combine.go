@@ -81,8 +81,8 @@ func (t TableSpec) validateCombine() error {
 			"updates of a clock; choose bsp for the table, or combine each", ErrUsage, t.Name, t.Combine,
 			t.Consistency)
 	case t.Rule.Kind == RuleSet:
-		return fmt.Errorf("%w: table %s: combine %s does not work with rule set, with which each row belongs to one "+
-			"slot; choose combine each, or a rule that adds updates", ErrUsage, t.Name, t.Combine)
+		return fmt.Errorf("%w: table %s: combine %s does not work with rule set, because each row then belongs to "+
+			"one slot; choose combine each, or a rule that adds updates", ErrUsage, t.Name, t.Combine)
 	}
 	return nil
 }

@@ -69,6 +69,11 @@ class ProgramHook(BuildHookInterface):  # type: ignore[type-arg]
         build_data["force_include"][program] = "perdure/bin/perdure"
         build_data["force_include"][licences] = "perdure/bin/licences.txt"
 
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the program that initialize has built next to the wheel."""
+        if not os.environ.get("PERDURE_PROGRAM"):
+            (Path(self.directory) / "perdure").unlink(missing_ok=True)
+
     def _build(self) -> str | None:
         """Build the program from the checkout; None without a checkout or Go."""
         root = Path(self.root).parent
