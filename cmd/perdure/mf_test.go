@@ -113,7 +113,8 @@ func TestAlternate(t *testing.T) {
 		"--fault", "kill:coordinator@clock:20", "--fault", "kill:server:1@clock:27",
 		"--fault", "kill:worker:0@clock:27",
 	}
-	for _, recovery := range brief(2, []string{"checkpoint:5", "chain:2", "resend:5", "stateless"}) {
+	// The chain also keeps checkpoints: on a busy machine the second server may die before it has all copies.
+	for _, recovery := range brief(2, []string{"checkpoint:5", "chain:2,checkpoint:5", "resend:5", "stateless"}) {
 		s, _ := trained(t, append(append(flags, kills...), "--recovery", recovery)...)
 		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
 			t.Errorf("under %s the model differs after %d failures", recovery, len(s.Failures))

@@ -18,7 +18,8 @@ func clicks(more ...string) []string {
 func TestClicksThroughKills(t *testing.T) {
 	t.Parallel()
 	calm, _ := trained(t, clicks("--recovery", "none")...)
-	for _, recovery := range []string{"resend:5", "checkpoint:5", "chain:2", "stateless"} {
+	// The chain also keeps checkpoints: on a busy machine the second server may die before it has all copies.
+	for _, recovery := range []string{"resend:5", "checkpoint:5", "chain:2,checkpoint:5", "stateless"} {
 		s, _ := trained(t, clicks(append(ldaKills, "--recovery", recovery)...)...)
 		if *s.ModelSHA256 != *calm.ModelSHA256 || len(s.Failures) != 5 {
 			t.Errorf("under %s the model differs after %d failures", recovery, len(s.Failures))
