@@ -126,9 +126,9 @@ func pageHosts(t *testing.T) {
 	look := b.page.lines(typeFirst, 3, 2)
 	status := look[0]
 	b.serve(five, six)
-	five.shows(status, `(?s)worker:3 .* live .*worker:4 .* starting`)
+	five.shows(status, `(?s)server:1 .* live .*server:2 .* starting`)
 	if five.shows(status, `clock (\d+) of`)[1] != "0" {
-		t.Error("the job started without two of its workers")
+		t.Error("the job started without one of its servers")
 	}
 	b.serve(seven)
 
