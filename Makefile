@@ -131,7 +131,7 @@ check-static: $(TOOLS)/staticcheck
 # tests of their package do with it.
 # Tests of the command mostly wait for processes, so four run at a time, as do three raced packages. LONG packages start
 # first, so that they do not delay the end.
-PLAIN  := /internal/core/|/internal/data/(table|checkpoint)(/|$$)|/internal/run/report$$|/cmd/perdure$$|/internal/run/workload|^github.com/perdure/perdure$$
+PLAIN  := /studies/pages$$|/internal/core/|/internal/data/(table|checkpoint)(/|$$)|/internal/run/report$$|/cmd/perdure$$|/internal/run/workload|^github.com/perdure/perdure$$
 RACED  := ^(TestSameModel|TestFaultKinds)$$
 LONG   := /cmd/perdure$$|/internal/sim$$|/worker$$|/internal/data/updatelog$$
 CALM   := ^(TestControls|TestRiftsControl|TestResumesWeakened|TestInspectFiles|TestInspectTwice|TestDenseStorm|TestContinueStorm|TestProgramsState|TestLogsMerged|TestForks|TestLaws)$$
@@ -273,6 +273,10 @@ study-%: QUICK = $(if $(findstring --quick,$(STUDY)),-quick)
 $(STUDIES:%=study-%): study-%: build ## run studies/%.yaml, as far as it is not done, and write its page into docs/studies; STUDY has flags of perdure study, and with --quick the page is next to the runs
 	bin/perdure study studies/$*.yaml $(STUDY)
 	$(GO) run ./studies/pages runs/$*$(QUICK) $(if $(QUICK),runs/$*$(QUICK)/page,docs/studies/$*)
+
+.PHONY: study-tables
+study-tables: ## recompute the tables of the study pages from the files in docs/studies, and compare; UPDATE=1 writes them into the pages
+	$(GO) test ./studies/pages -run 'TestTables$$' -count 1 $(if $(UPDATE),-tables.write)
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format all Go files

@@ -26,6 +26,9 @@ var writers = map[string]func(*page){
 	"regret": regret, "scar": scar, "spot": spot, "topics": topics,
 }
 
+// pageName is the name of a page's file.
+const pageName = "README.md"
+
 func main() {
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "usage: pages STUDY-DIRECTORY PAGE-DIRECTORY")
@@ -54,20 +57,29 @@ func run(dir, to string) error {
 	return err
 }
 
-// write writes the study's page with its pictures, tables and runs.csv.
-func (s *outcome) write(to string) error {
+// page returns the study's page with its pictures and tables.
+func (s *outcome) page() (*page, error) {
 	writer := writers[s.Name]
 	if writer == nil {
-		return fmt.Errorf("no page for the study %q; studies with a page: %s", s.Name,
+		return nil, fmt.Errorf("no page for the study %q; studies with a page: %s", s.Name,
 			strings.Join(slices.Sorted(maps.Keys(writers)), ", "))
 	}
 	p := &page{outcome: s, files: map[string][]byte{}}
 	writer(p)
+	p.files[pageName] = []byte(tidy(p.text.String()))
+	return p, nil
+}
+
+// write writes the study's page with its pictures, tables and runs.csv.
+func (s *outcome) write(to string) error {
+	p, err := s.page()
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(to, 0o777); err != nil {
 		return err
 	}
-	p.files["README.md"] = []byte(tidy(p.text.String()))
-	err := s.WriteRuns(to)
+	err = s.WriteRuns(to)
 	for file, b := range p.files {
 		path := filepath.ToSlash(filepath.Join(to, file))
 		err = errors.Join(err, disk.WriteFile(disk.OS(), path, func(w io.Writer) error {

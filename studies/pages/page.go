@@ -29,7 +29,6 @@ func (p *page) fill(name string, own template.FuncMap) {
 	t := template.New(name + ".md.tmpl").Funcs(template.FuncMap{
 		"atATime": p.atATime, "banner": p.banner,
 		"command": func() string { return "```sh parse\nperdure study studies/" + p.Name + ".yaml\n```" },
-		"runs":    func() string { return "[runs.csv](runs.csv) has one line per run." },
 	}).Funcs(own)
 	t = template.Must(t.ParseFS(texts, name+".md.tmpl"))
 	if err := t.Execute(&p.text, p.Results); err != nil { // the template does not match its functions
@@ -49,9 +48,9 @@ func (p *page) banner(how, limits string) string {
 	case p.hasSingleTrials():
 		n, cells = "n = 1** trial per cell", "A single trial says nothing about chance."
 	}
-	state := ""
+	state := " These figures stand until measured again: later versions may differ."
 	if p.Quick {
-		state += " **Made with --quick: the figures mean nothing.**"
+		state = " **Made with --quick: the figures mean nothing.**"
 	}
 	if p.Missing > 0 {
 		state += fmt.Sprintf(" **%d of %d runs are missing.**", p.Missing, p.Runs)

@@ -91,14 +91,26 @@ func shorten(r *study.Results) {
 	}
 }
 
-// open reads the runs of a cell.
-func (s *outcome) open(r *study.CellResult) error {
+// addCell adds a cell without trials.
+func (s *outcome) addCell(r *study.CellResult) *cell {
 	c := &cell{
 		name: r.Name, failed: r.Failed, labels: labelSet{"failures": r.Failures}, place: map[string]int{},
 	}
 	for i, axis := range s.Axes {
 		c.labels[axis] = r.Choices[i]
 	}
+	for axis, label := range c.labels {
+		if c.place[axis] = slices.Index(s.labelsOf(axis), label); c.place[axis] < 0 {
+			c.place[axis] = len(s.labelsOf(axis))
+		}
+	}
+	s.cells = append(s.cells, c)
+	return c
+}
+
+// open reads the runs of a cell.
+func (s *outcome) open(r *study.CellResult) error {
+	c := s.addCell(r)
 	var twins []*failurecost.Result
 	for _, of := range r.Trials {
 		t := &trial{figures: of.Figures}
@@ -126,12 +138,6 @@ func (s *outcome) open(r *study.CellResult) error {
 			return err
 		}
 	}
-	for axis, label := range c.labels {
-		if c.place[axis] = slices.Index(s.labelsOf(axis), label); c.place[axis] < 0 {
-			c.place[axis] = len(s.labelsOf(axis))
-		}
-	}
-	s.cells = append(s.cells, c)
 	return nil
 }
 

@@ -33,7 +33,7 @@ type Result struct {
 	Cells    []Cell           `json:"cells"`
 	Trials   []Trial          `json:"trials"`
 	Repeats  []Repeat         `json:"repeats"` // trials repeated with real servers
-	Bytes    map[string]int64 `json:"bytes"`   // by strategy: written for all twins until their last failure
+	Bytes    map[string]int64 `json:"bytes"`   // by strategy, of all twins until their last failure; nil: unknown
 }
 
 // Twin is an undisturbed run.

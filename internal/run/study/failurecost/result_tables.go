@@ -26,7 +26,11 @@ func (r *Result) Table() string {
 	}
 	b.WriteString("\n|---|--:|" + strings.Repeat("--:|--:|", len(lost)) + "\n")
 	for _, s := range strategies {
-		fmt.Fprintf(&b, "| `%s` | %.2f |", s, float64(r.Bytes[s])/1e6)
+		written := "–"
+		if r.Bytes != nil {
+			written = fmt.Sprintf("%.2f", float64(r.Bytes[s])/1e6)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s |", s, written)
 		for _, part := range lost {
 			c := r.Cell(s, part)
 			fmt.Fprintf(&b, " %s | %s |", c.cost(), c.SavingText())
