@@ -530,7 +530,7 @@ func (p packet) String() string {
 	case p.piece == 2:
 		return e + fmt.Sprintf("snapshot at %d: %v", p.m.Pos, p.snapshot)
 	case p.m.Kind == Follow:
-		return e + fmt.Sprintf("follow, I end at %d", p.m.Pos)
+		return e + fmt.Sprintf("follow, log end %d", p.m.Pos)
 	case p.m.Kind == Have && p.m.None:
 		return e + "have nothing"
 	case p.m.Kind == Have:
@@ -540,5 +540,5 @@ func (p packet) String() string {
 	case p.m.Kind == Committed:
 		return e + fmt.Sprintf("committed %d", p.m.Pos)
 	}
-	return e + fmt.Sprintf("level at %d", p.m.Pos)
+	return e + fmt.Sprintf("caught up at %d", p.m.Pos)
 }

@@ -141,7 +141,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster, sent *strin
 // scriptNetwork runs the commands that affect packets in transit.
 func (c *cluster) scriptNetwork(cmd string, from, to, n int) error {
 	switch cmd {
-	case "pass", "copy":
+	case "deliver", "copy":
 		way := 0
 		if cmd == "copy" {
 			way = len(c.cut)
@@ -161,7 +161,7 @@ func (c *cluster) scriptNetwork(cmd string, from, to, n int) error {
 		c.sever(from, to, true)
 	case "delay":
 		c.sever(from, to, false)
-	case "late":
+	case "deliver-late":
 		return c.deliverLate(0)
 	case "connect":
 		return c.connect(from, to)

@@ -71,7 +71,7 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Sequencer) string {
 			arg.Scan(t, 1, &p.Of)
 			p.Payload = fmt.Appendf(p.Payload, "p%d", p.Index)
 		}
-		if d.HasArg("anew") { // its content differs from when the clock was started before
+		if d.HasArg("changed") { // its content differs from when the clock was started before
 			p.Payload = append(p.Payload, '*')
 		}
 		fmt.Fprintln(&out, in.Offer(p))
@@ -86,10 +86,10 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, in *Sequencer) string {
 		in.SetCut(perdure.Clock(at))
 	case "end":
 		in.SetEnd(perdure.Clock(at))
-	case "roster": // roster n=1 spans=(0,0,4,9): slot 0 always, slot 1 in clocks 4 to 8
+	case "roster": // roster n=1 intervals=(0,0,4,9): slot 0 always, slot 1 in clocks 4 to 8
 		var n int
 		d.ScanArgs(t, "n", &n)
-		arg, _ := d.Arg("spans")
+		arg, _ := d.Arg("intervals")
 		intervals := make([]protocol.Interval, len(arg.Vals)/2)
 		for i := range intervals {
 			var from, until int

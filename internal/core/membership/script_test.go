@@ -136,14 +136,14 @@ func scriptCommand(t *testing.T, d *datadriven.TestData, c *cluster) {
 // processCommand executes a command that concerns one process.
 func (c *cluster) processCommand(cmd string, o orders) bool {
 	switch cmd {
-	case "ask": // an unrelated process asks for a slot or index
+	case "request": // an unrelated process asks for a slot or index
 		got, inc, v := c.core.Join(Kind(o.how), o.index,
 			Applicant{Process: "stranger", Addr: "nowhere", PID: 999, Grow: o.n > 1})
 		fmt.Fprintf(&c.told, "%s:%d incarnation %d: %s\n", o.how, got, inc, v)
 		c.flush()
 	case "kill":
 		c.kill(o.kind, o.place, o.how)
-	case "more": // a server asks for any index
+	case "request-any": // a server asks for any index
 		fmt.Fprintf(&c.told, "%s\n", c.more())
 	case "drain":
 		c.servers[o.place].draining = true
@@ -152,7 +152,7 @@ func (c *cluster) processCommand(cmd string, o orders) bool {
 		c.follow(o.kind, o.place)
 	case "report":
 		c.report(o.kind, o.place)
-	case "ghost": // the last messages of replaced processes arrive late
+	case "stale": // the last messages of replaced processes arrive late
 		c.ghost(o.kind, o.place)
 	case "work":
 		c.work(o.place)
@@ -169,7 +169,7 @@ func (c *cluster) processCommand(cmd string, o orders) bool {
 // jobCommand executes a command that concerns the whole job.
 func (c *cluster) jobCommand(cmd string, o orders) bool {
 	switch cmd {
-	case "quiet": // all follow and report until nothing changes any more
+	case "settle": // all follow and report until nothing changes any more
 		for before := uint64(0); before != c.saved.View.Revision; {
 			before = c.saved.View.Revision
 			c.each(func(k Kind, index int, _ *fakeProcess) { c.follow(k, index) })
@@ -297,7 +297,7 @@ func (c *cluster) describe() string {
 		out.WriteString(" done")
 	}
 	if v.Roster > 0 {
-		fmt.Fprintf(&out, " roster %d, told %d", v.Roster, c.saved.KnownRoster)
+		fmt.Fprintf(&out, " roster %d, known %d", v.Roster, c.saved.KnownRoster)
 	}
 	if c.saved.UpdatesLost+c.saved.ClocksRedone > 0 {
 		fmt.Fprintf(&out, ", %d updates lost, %d clocks redone", c.saved.UpdatesLost, c.saved.ClocksRedone)
@@ -309,7 +309,7 @@ func (c *cluster) describe() string {
 	for i, s := range v.Shards {
 		fmt.Fprintf(&out, "  shard %d:", i)
 		if s.Server < 0 {
-			out.WriteString(" nowhere\n")
+			out.WriteString(" no holder\n")
 			continue
 		}
 		fmt.Fprintf(&out, " server:%d.%d %s epoch %d", s.Server, s.Incarnation, s.Addr, s.Epoch)

@@ -66,23 +66,23 @@ func scriptPlan(t *testing.T, d *datadriven.TestData) *plan {
 // command runs one command of a script:
 //
 //	slot 0 [times=3]        slot 0 takes its next step: reads, requests a row, or ends its clock
-//	heard 0                 shard 0 receives everything that slot 0 has sent
-//	hears 0 [times=1]       slot 0 receives everything that shard 0 has sent, or that number of messages
+//	to-shard 0              shard 0 receives everything that slot 0 has sent
+//	to-slot 0 [times=1]     slot 0 receives everything that shard 0 has sent, or that number of messages
 //	push 0                  shard 0 continues its pushes to slot 0
-//	quiet                   everything in transit arrives, and everything due is pushed
+//	settle                  everything in transit arrives, and everything due is pushed
 //	clock 0                 slot 0 continues until its next clock, while all messages arrive
 //	drop 0 row=1            slot 0 will drop row 1 at the end of its clock
 //	reconnect 0             slot 0 loses its connection and opens another
-//	dies 0                  slot 0's process dies and is not replaced
+//	kill 0                  slot 0's process dies and is not replaced
 //	show                    prints the state of all slots, and the updates in transit
 func (s *system) command(t *testing.T, d *datadriven.TestData) error {
 	slot, shard, times, row := 0, 0, 1, 0
-	if d.Cmd != "quiet" && d.Cmd != "show" {
+	if d.Cmd != "settle" && d.Cmd != "show" {
 		if _, err := fmt.Sscan(d.CmdArgs[0].Key, &slot); err != nil {
 			d.Fatalf(t, "%s: invalid slot: %v", d.Cmd, err)
 		}
 	}
-	if d.Cmd == "hears" {
+	if d.Cmd == "to-slot" {
 		times = len(s.downs[slot][shard])
 	}
 	d.MaybeScanArgs(t, "shard", &shard)
@@ -96,13 +96,13 @@ func (s *system) command(t *testing.T, d *datadriven.TestData) error {
 			}
 			return s.goOn(slot)
 		})
-	case "heard":
+	case "to-shard":
 		return s.repeat(len(s.ups[slot][shard]), func() error { return s.toShard(slot, shard) })
-	case "hears":
+	case "to-slot":
 		return s.repeat(times, func() error { return s.toReader(slot, shard) })
 	case "push":
 		s.push(slot, shard)
-	case "quiet":
+	case "settle":
 		return s.quiet()
 	case "clock":
 		return s.toNextClock(slot)
@@ -112,7 +112,7 @@ func (s *system) command(t *testing.T, d *datadriven.TestData) error {
 		s.late[slot][shard] = nil
 		s.open(slot, shard)
 		s.late[slot][shard] = nil
-	case "dies":
+	case "kill":
 		return s.die(slot)
 	case "show":
 		s.show()

@@ -243,7 +243,7 @@ func (f *frame) String() string {
 	case dropFrame:
 		return fmt.Sprintf("drop %v", f.rows.ids())
 	case sawFrame:
-		return fmt.Sprintf("saw state %d", f.seq)
+		return fmt.Sprintf("seen state %d", f.seq)
 	case ackFrame:
 		return fmt.Sprintf("staged %d applied %d seen %d", f.counts.Staged, f.counts.Applied, f.counts.Seen)
 	}
