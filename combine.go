@@ -75,14 +75,10 @@ func (t TableSpec) validateCombine() error {
 	if _, err := ParseCombine(string(t.Combine)); err != nil {
 		return fmt.Errorf("table %s: %w", t.Name, err)
 	}
-	switch {
-	case !t.Consistency.TwoStep():
+	if !t.Consistency.TwoStep() {
 		return fmt.Errorf("%w: table %s: combine %s does not work with %s, because only bsp waits for all slots' "+
 			"updates of a clock; choose bsp for the table, or combine each", ErrUsage, t.Name, t.Combine,
 			t.Consistency)
-	case t.Rule.Kind == RuleSet:
-		return fmt.Errorf("%w: table %s: combine %s does not work with rule set, because each row then belongs to "+
-			"one slot; choose combine each, or a rule that adds updates", ErrUsage, t.Name, t.Combine)
 	}
 	return nil
 }

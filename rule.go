@@ -13,8 +13,9 @@ type RuleKind string
 // The update rules, for a row w, a delta g, and the learning rate η of the update's clock. All rules except RuleAdd and
 // RuleSet treat g as a gradient. Package table has the formulas.
 const (
-	RuleAdd            RuleKind = "add"             // w += g
-	RuleSet            RuleKind = "set"             // w = g: one slot owns the row, and no other slot writes it
+	RuleAdd RuleKind = "add" // w += g
+	// RuleSet replaces the row: w = g. With CombineEach one slot owns the row, and no other slot writes it.
+	RuleSet            RuleKind = "set"
 	RuleSGD            RuleKind = "sgd"             // w -= η·g
 	RuleMomentum       RuleKind = "momentum"        // heavy ball (Polyak 1964)
 	RuleNesterov       RuleKind = "nesterov"        // Nesterov's momentum, as in Sutskever et al. 2013

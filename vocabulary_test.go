@@ -430,10 +430,6 @@ func TestBadCombine(t *testing.T) {
 			}),
 			"combine sum does not work with asp",
 		},
-		{
-			table(func(s *perdure.TableSpec) { s.Combine, s.Rule.Kind = perdure.CombineMean, perdure.RuleSet }),
-			"combine mean does not work with rule set",
-		},
 		{vap(perdure.Rule{Kind: perdure.RuleSGD, Rate: 1, Decay: 0.1}), "without weight decay"},
 	} {
 		oneLine(t, c.says, c.spec.Validate(4), c.says)

@@ -96,6 +96,9 @@ func NewReferenceTable(job perdure.JobSpec, intervals []protocol.Interval) *Refe
 		w.Spec.Evict = perdure.Clock(1 + rng.IntN(5))
 	}
 	w.Spec.Combine = referenceCombines[rng.IntN(len(referenceCombines))]
+	if w.Spec.Combine != perdure.CombineEach && rng.IntN(4) == 0 { // otherwise only one slot may write a row
+		w.Spec.Rule = perdure.Rule{Kind: perdure.RuleSet}
+	}
 	w.ids = rowIDs(w.Spec, job.Seed, rows)
 	w.computeExpected(job.Clocks)
 	return w
@@ -139,7 +142,7 @@ func (w *ReferenceTable) inputs(clock perdure.Clock) (all []slotDeltas) {
 		if !interval.Has(clock) {
 			continue
 		}
-		ids, values := w.deltas(slot, clock).sums(w.Spec.Dim)
+		ids, values := w.deltas(slot, clock).sums(w.Spec.Dim, w.Spec.Rule.Kind == perdure.RuleSet)
 		all = append(all, slotDeltas{ids: ids, values: values})
 		share := float32(1)
 		switch w.Spec.Combine {
@@ -156,7 +159,7 @@ func (w *ReferenceTable) inputs(clock perdure.Clock) (all []slotDeltas) {
 	if w.Spec.Combine == perdure.CombineEach {
 		return all
 	}
-	combined.ids, combined.values = combined.sums(w.Spec.Dim)
+	combined.ids, combined.values = combined.sums(w.Spec.Dim, false)
 	return []slotDeltas{combined}
 }
 
@@ -173,8 +176,8 @@ type slotDeltas struct {
 	reads  bool   // the program reads the table first
 }
 
-// sums adds up the deltas of each row, in order.
-func (d slotDeltas) sums(dim int) (ids []perdure.RowID, values []float32) {
+// sums adds up the deltas of each row, in order. With replace, the last delta of a row replaces the earlier ones.
+func (d slotDeltas) sums(dim int, replace bool) (ids []perdure.RowID, values []float32) {
 	for i, id := range d.ids {
 		delta := d.values[i*dim : (i+1)*dim]
 		at := slices.Index(ids, id)
@@ -183,6 +186,9 @@ func (d slotDeltas) sums(dim int) (ids []perdure.RowID, values []float32) {
 			continue
 		}
 		for j, v := range delta {
+			if replace {
+				values[at*dim+j] = 0
+			}
 			values[at*dim+j] += v
 		}
 	}
