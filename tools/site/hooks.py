@@ -12,12 +12,14 @@ OUTSIDE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 
 
 def on_files(files, config):
-    """Add the pages of the repository's root to the site."""
+    """Add the pages of the repository's root, and the style sheet, to the site."""
     root = posixpath.dirname(config["config_file_path"])
     for name in OUTSIDE:
         page = "index.md" if name == "README.md" else name
         with open(posixpath.join(root, name), encoding="utf-8") as f:
             files.append(File.generated(config, page, content=f.read()))
+    with open(posixpath.join(root, "tools/site/site.css"), encoding="utf-8") as f:
+        files.append(File.generated(config, "site.css", content=f.read()))
     return files
 
 
