@@ -29,6 +29,7 @@ def on_page_markdown(markdown, page, config, files):
     if place == "index.md":
         place = "README.md"
     if place not in OUTSIDE:
+        page.meta["search"] = {"boost": 4 if place.startswith("guide/") else 0.5}  # tasks come first
         place = "docs/" + place
 
     def resolve(m):
