@@ -6,6 +6,7 @@ import re
 from mkdocs.structure.files import File
 
 FENCE = re.compile(r"^(\s*```\w+)( \w+)$", re.M)  # "sh run" and "sh parse" tell the tests what to do with a block
+LIST = re.compile(r"(```.*?^```$)|^(?![-\s])([^\n]+\n)(?=- )", re.M | re.S)  # a block, or a line that a list follows
 REPOSITORY = "https://github.com/perdure/perdure/blob/main/"
 LINK = re.compile(r"(\]\()([^():#\s]+)((?:#[^()\s]*)?\))")
 OUTSIDE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
@@ -43,4 +44,5 @@ def on_page_markdown(markdown, page, config, files):
             return m[1] + posixpath.relpath(inside, posixpath.dirname(page.file.src_path) or ".") + m[3]
         return m[1] + REPOSITORY + target + m[3]
 
-    return LINK.sub(resolve, FENCE.sub(r"\1", markdown))
+    markdown = LIST.sub(lambda m: m[1] or m[2] + "\n", FENCE.sub(r"\1", markdown))  # code hosts need no empty line
+    return LINK.sub(resolve, markdown)
