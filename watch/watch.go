@@ -1,5 +1,5 @@
 // Package watch serves metrics and health checks of a worker that is written in Go: Prometheus metrics at /metrics,
-// liveness at /healthz, and readiness at /readyz. docs/guide/watch.md lists the metrics.
+// liveness at /healthz, and readiness at /readyz. docs/guide/metrics.md lists the metrics.
 //
 //	seen, err := watch.Open("", nil) // the address that perdure up --metrics sets
 //	if err != nil {

@@ -3,7 +3,7 @@ package worker
 import "time"
 
 // timeSplit divides a worker's time, from the program's first read to its last clock, into computing, waiting because a
-// consistency model requires it, and communication (see the time split in docs/formats/run.md). The zero timeSplit is
+// consistency model requires it, and communication (see time_split in docs/formats/summary.md). The zero timeSplit is
 // ready to use. It is not safe for concurrent use.
 type timeSplit struct {
 	began       time.Time // time of the first read

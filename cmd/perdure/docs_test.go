@@ -482,18 +482,19 @@ func runBlock(t *testing.T, exe string, b *docBlock) {
 func TestDocsVersions(t *testing.T) {
 	files, messages := "../../docs/formats/files.md", "../../docs/formats/messages.md"
 	record := "../../docs/formats/registry.md"
+	segments, log := "../../docs/formats/segments.md", "../../docs/formats/log.md"
 	frame := "../../internal/data/wire/frame.go"
 	for _, c := range []struct{ file, want string }{
 		{messages, fmt.Sprintf("\n## Wire frames (version %d)\n", wire.Version)},
 		{messages, fmt.Sprintf("\n 4      1     version of this format (%d)\n", wire.Version)},
 		{frame, fmt.Sprintf("\n//	 4      1     version of this format (%d)\n", wire.Version)},
-		{files, fmt.Sprintf("\n## Checkpoint segment (version %d)\n", checkpoint.SegmentVersion)},
+		{segments, fmt.Sprintf("\n## Checkpoint segment (version %d)\n", checkpoint.SegmentVersion)},
 		{files, fmt.Sprintf("\n## Checkpoint manifest (version %d)\n", checkpoint.ManifestVersion)},
 		{files, fmt.Sprintf("\n## Running checkpoint's manifest (version %d)\n", checkpoint.RunningVersion)},
-		{files, fmt.Sprintf("\n## Shard snapshot (version %d)\n", shardstore.SnapshotVersion)},
+		{log, fmt.Sprintf("\n## Shard snapshot (version %d)\n", shardstore.SnapshotVersion)},
 		{record, fmt.Sprintf("\n## Registry file (version %d)\n", registry.FileVersion)},
 		{record, fmt.Sprintf("\n## Registry in etcd (version %d)\n", etcd.Version)},
-		{files, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},
+		{log, fmt.Sprintf("\n## Update log record (version %d)\n", updatelog.Version)},
 	} {
 		b, err := os.ReadFile(c.file)
 		must(t, err)

@@ -1,8 +1,8 @@
-"""Tables and a picture of the files that `storm.py` has written.
+"""Print the table, and draw the picture, of files that `storm.py` has written.
 
     python storm_page.py storms/*.json --picture storms.svg
 
-A run without kills of the same system and as many learners is what the others are compared with.
+Each run is compared with a run of the same system and number of learners without kills.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Line = dict[str, Any]
 
 
 class Kill(NamedTuple):
-    """What one kill cost, in seconds. Only of a kill that no other came upon."""
+    """The cost of one kill, in seconds. Kills followed by another one before recovery are left out."""
 
-    survivors: float  # by how much later their next outer step came than it would have
-    back: float | None  # until an outer step had the victim's samples; None: it was no learner
-    preparing: float  # of that, until its next process had imported its modules and read its data
+    survivors: float  # delay of their next outer step
+    back: float | None  # until an outer step had the victim's samples; None: the victim was not a learner
+    preparing: float  # of that, until its replacement had imported its modules and read its data
 
 
 class Run:
-    """What one file says."""
+    """A run, read from its file."""
 
     def __init__(self, path: Path) -> None:
         of = json.loads(path.read_text())
@@ -40,15 +40,15 @@ class Run:
         self.said: list[Line] = of["said"]
         self.kills: list[Line] = [k for k in of["kills"] if not k.get("missed")]
         self.loss = next((line["loss"] for line in self.said if line["what"] == "loss"), None)
-        self.resets = 0  # how often the model began anew
+        self.resets = 0  # how often the model restarted from its initial weights
         self.steps = self._steps()
 
     def _steps(self) -> list[tuple[float, int]]:
-        """When there were how many rounds of a learner in the model, in order.
+        """Return the number of learners' rounds in the model over time.
 
-        A step that a learner made, of a model that others then went on from without it, is taken away again.
+        A learner's step is removed again if the others continue from a model without it.
         """
-        counted: dict[int, set[int]] = defaultdict(set)  # by outer step: whose samples are in it
+        counted: dict[int, set[int]] = defaultdict(set)  # by outer step: learners with samples in it
         now, course = 0, []
         for line in self.said:
             if line["what"] != "commit":
@@ -65,16 +65,16 @@ class Run:
         return course
 
     def rounds(self, at: float) -> int:
-        """Rounds of learners that are in the model at a time."""
+        """Return the number of learners' rounds in the model at a time."""
         return next((count for when, count in reversed(self.steps) if when <= at), 0)
 
     @property
     def rate(self) -> float:
-        """Rounds that have come into the model, a second."""
+        """Rounds added to the model per second."""
         return (self.rounds(self.ended) - self.rounds(self.begun)) / (self.ended - self.begun)
 
     def times(self, without: int | None = None) -> list[float]:
-        """When there were outer steps, of any learner but one."""
+        """Return the times of outer steps, without those of one learner."""
         found: list[float] = []
         for line in self.said:
             if line["what"] == "commit" and line["learner"] != without and (not found or line["at"] > found[-1] + 0.5):
@@ -82,7 +82,7 @@ class Run:
         return found
 
     def preparing(self) -> float:
-        """Seconds in which a killed learner's next process was importing its modules and reading its data."""
+        """Return the seconds in which replacements were importing their modules and reading their data."""
         spans = sorted(s for s in (self._prepared(k) for k in self.kills) if s is not None)
         total, until = 0.0, 0.0
         for begun, ended in spans:
@@ -101,7 +101,7 @@ class Run:
         return None
 
     def cost(self, rhythm: float) -> list[Kill]:
-        """What each kill cost. rhythm: seconds between two outer steps where nobody is killed."""
+        """Return the cost of each kill. rhythm: seconds between two outer steps without kills."""
         found = []
         for i, kill in enumerate(self.kills):
             at, victim = kill["at"], kill["learner"]
@@ -114,7 +114,7 @@ class Run:
             if not before or not behind or max(behind[0], back or 0.0) > until or (victim is not None and back is None):
                 continue
             if i and self.kills[i - 1]["at"] > before[-1]:
-                continue  # both fell upon the same interval
+                continue  # both kills are in the same interval
             spent = self._prepared(kill)
             preparing = spent[1] - spent[0] if spent is not None else 0.0
             found.append(Kill(behind[0] - before[-1] - rhythm, back - at if back is not None else None, preparing))
@@ -122,7 +122,7 @@ class Run:
 
 
 def spread(values: list[float]) -> str:
-    """The median, and between which quarters lie; of few values all of them."""
+    """Format the median and the quartiles, or all values if there are few."""
     if not values:
         return "–"
     middle = statistics.median(values)
@@ -133,14 +133,15 @@ def spread(values: list[float]) -> str:
 
 
 def table(runs: list[Run]) -> list[str]:
-    """The lines of the table."""
+    """Return the lines of the table."""
     calm: dict[tuple[str, int], list[Run]] = defaultdict(list)
     for run in runs:
         if not run.per_hour:
             calm[run.system, run.learners].append(run)
     lines = [
-        "| learners | killed | by | kills | of the samples | without preparing | survivors' outer step later by, s "
-        "| apart from preparing | victim's samples count again after, s | preparing of that | begun anew | loss |",
+        "| learners | killed | system | kills | of the samples | that, without preparation "
+        "| survivors' outer step later by, s | that, without preparation | victim's samples count again after, s "
+        "| of that: preparation | model restarts | loss |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     groups: dict[tuple[int, float, bool, str], list[Run]] = defaultdict(list)
@@ -155,7 +156,7 @@ def table(runs: list[Run]) -> list[str]:
         kills = [kill for run in of for kill in run.cost(statistics.median(gaps))]
         parts = [run.rate / rate for run in of]
         apart = [run.rate / rate / (1 - run.preparing() / (run.ended - run.begun)) for run in of]
-        whom = "nobody" if not per_hour else f"learners{', servers, coordinator' if also else ''}, {per_hour:g} an hour"
+        whom = "none" if not per_hour else f"learners{', servers, coordinator' if also else ''}, {per_hour:g} an hour"
         lines.append(
             f"| {learners} | {whom} | {system} | {sum(len(run.kills) for run in of)} "
             f"| {', '.join(f'{p:.1%}' for p in parts)} | {', '.join(f'{p:.1%}' for p in apart)} "
@@ -168,11 +169,11 @@ def table(runs: list[Run]) -> list[str]:
 
 
 def picture(runs: list[Run], path: Path) -> None:
-    """How many samples were in the model, over time; a plot for each kind of storm."""
+    """Plot the number of samples in the model over time, one plot for each kind of storm."""
     import matplotlib.pyplot as plt
 
     kinds = sorted({(r.learners, r.per_hour, r.also) for r in runs if r.per_hour})
-    rows = len({kind[0] for kind in kinds})  # one for so many learners
+    rows = len({kind[0] for kind in kinds})  # one for each number of learners
     wide = -(-len(kinds) // rows)
     figure, axes = plt.subplots(rows, wide, figsize=(4.6 * wide, 3.4 * rows), squeeze=False)
     for axis in axes.flat[len(kinds) :]:

@@ -14,11 +14,11 @@ func bound(p *page) {
 		"test": of(rmse, "%.3f"), "delays": func() []string { return p.labelsOf("delay") },
 		"time": func(delay string) string {
 			cells, axes := p.where(labelSet{"delay": delay}), []string{"consistency"}
-			return p.dots("time-"+delay+".svg", "What the workers' time goes to, messages of "+delay, cells, axes,
+			return p.dots("time-"+delay+".svg", "How the workers spend their time, messages of "+delay, cells, axes,
 				styleAxes{colour: "consistency"},
-				col("waiting for rows or the bound", waiting, percent),
+				col("waiting for other workers", waiting, percent),
 				col("moving rows", moving, percent),
-				col("seconds in all", seconds, "%.1f")) +
+				col("run time in seconds", seconds, "%.1f")) +
 				p.table(cells, axes,
 					col("seconds", seconds, "%.1f"),
 					col("waiting", waiting, percent),

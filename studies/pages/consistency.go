@@ -51,10 +51,10 @@ func ages(p *page, cells []*cell) string {
 // timeSplit shows how workers spend their time.
 func timeSplit(p *page, cells []*cell) string {
 	axes, look := []string{"consistency"}, styleAxes{colour: "consistency"}
-	return p.dots("time.svg", "What the workers' time goes to, 10% of the data in a clock", cells, axes, look,
-		col("waiting for rows or the bound", waiting, percent),
+	return p.dots("time.svg", "How the workers spend their time, 10% of the data in a clock", cells, axes, look,
+		col("waiting for other workers", waiting, percent),
 		col("moving rows", moving, percent),
-		col("seconds in all", seconds, "%.1f"))
+		col("run time in seconds", seconds, "%.1f"))
 }
 
 // straggler shows training with one slow worker.

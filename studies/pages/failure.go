@@ -98,9 +98,9 @@ func (f *failurePage) accuracies() string {
 
 func (f *failurePage) atKills() string {
 	return f.dots("change.svg", "At the first kill", f.killed, f.axes, styleAxes{colour: "recovery"},
-		col("next evaluation less the last before", atFirstKill, "%+.3f"),
-		col("the same, 5 s later than back", changeBy("test_accuracy", 55, firstKill), "%+.3f"),
-		col("s without an evaluation", firstGap, "%.0f")) +
+		col("change of accuracy at the kill", atFirstKill, "%+.3f"),
+		col("change, 5 s after the restart", changeBy("test_accuracy", 55, firstKill), "%+.3f"),
+		col("seconds without an evaluation", firstGap, "%.0f")) +
 		f.table(f.killed, f.axes,
 			col("before", before("test_accuracy", firstKill), "%.3f"),
 			col("next", next("test_accuracy", firstKill), "%.3f"),
@@ -113,7 +113,7 @@ func (f *failurePage) atKills() string {
 
 func (f *failurePage) work() string {
 	return f.dots("costs.svg", "Cost without failures", f.calm, f.axes, styleAxes{colour: "recovery"},
-		col("processor s, all", cpuSeconds, "%.0f"),
+		col("CPU seconds of all processes", cpuSeconds, "%.0f"),
 		col("memory of servers and log, MB", serverMB, "%.0f"),
 		col("stored, MB", mbStored, "%.0f")) +
 		f.table(f.killed, f.axes,

@@ -43,9 +43,9 @@ func grid(p *page) {
 					col("unavailable, s", away, "%.2f"))
 		},
 		"calm": func() string {
-			return p.dots("none.svg", "20 s in which nothing fails", calm, axes, look,
+			return p.dots("none.svg", "20 s without failures", calm, axes, look,
 				col("clocks done", clocks, "%.0f"),
-				col("waiting for rows", waiting, percent),
+				col("waiting for other workers", waiting, percent),
 				col("moving rows", moving, percent)) +
 				p.table(calm, axes,
 					col("clocks", clocks, "%.0f"),

@@ -143,7 +143,7 @@ func (p scarPage) bytesDrawn(problems ...string) string {
 			continue
 		}
 		panel := plot.Panel{
-			Title: p.nameOf(c), X: plot.Axis{Name: "MB written", FromZero: true},
+			Title: strings.TrimSuffix(p.nameOf(c), "-bytes"), X: plot.Axis{Name: "MB written", FromZero: true},
 			Y: plot.Axis{Name: "clocks", FromZero: true},
 		}
 		for _, of := range c.losses.Families(0.5) {

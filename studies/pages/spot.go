@@ -60,7 +60,7 @@ func (p spotPage) remarks() string {
 	text := p.curves("accuracy.svg", "Accuracy over time", "test_accuracy", "test accuracy", taken,
 		styleAxes{colour: "recovery"},
 		"consistency") +
-		p.dots("left.svg", "Three minutes of an hour's removals", taken, axes, styleAxes{colour: "recovery"},
+		p.dots("left.svg", "Three minutes, with the removals of an hour", taken, axes, styleAxes{colour: "recovery"},
 			col("clocks done", clocks, "%.0f"),
 			col("updates lost", lost, "%.0f"),
 			col("clocks redone", redone, "%.0f")) +

@@ -14,10 +14,10 @@ func topics(p *page) {
 			return p.cell(labelSet{"consistency": model}).median(seconds, "%.1f")
 		},
 		"time": func() string {
-			return p.dots("time.svg", "What the workers' time goes to", p.cells, axes, look,
-				col("waiting for rows or the bound", waiting, percent),
+			return p.dots("time.svg", "How the workers spend their time", p.cells, axes, look,
+				col("waiting for other workers", waiting, percent),
 				col("moving rows", moving, percent),
-				col("seconds in all", seconds, "%.1f")) +
+				col("run time in seconds", seconds, "%.1f")) +
 				p.table(p.cells, axes,
 					col("seconds", seconds, "%.1f"),
 					col("computing", computing, percent),

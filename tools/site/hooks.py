@@ -6,18 +6,21 @@ import re
 from mkdocs.structure.files import File
 
 FENCE = re.compile(r"^(\s*```\w+)( \w+)$", re.M)  # "sh run" and "sh parse" tell the tests what to do with a block
+LIST = re.compile(r"(```.*?^```$)|^(?![-\s])([^\n]+\n)(?=- )", re.M | re.S)  # a block, or a line that a list follows
 REPOSITORY = "https://github.com/perdure/perdure/blob/main/"
 LINK = re.compile(r"(\]\()([^():#\s]+)((?:#[^()\s]*)?\))")
 OUTSIDE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 
 
 def on_files(files, config):
-    """Add the pages of the repository's root to the site."""
+    """Add the pages of the repository's root, and the style sheet, to the site."""
     root = posixpath.dirname(config["config_file_path"])
     for name in OUTSIDE:
         page = "index.md" if name == "README.md" else name
         with open(posixpath.join(root, name), encoding="utf-8") as f:
             files.append(File.generated(config, page, content=f.read()))
+    with open(posixpath.join(root, "tools/site/site.css"), encoding="utf-8") as f:
+        files.append(File.generated(config, "site.css", content=f.read()))
     return files
 
 
@@ -27,6 +30,7 @@ def on_page_markdown(markdown, page, config, files):
     if place == "index.md":
         place = "README.md"
     if place not in OUTSIDE:
+        page.meta["search"] = {"boost": 4 if place.startswith("guide/") else 0.5}  # tasks come first
         place = "docs/" + place
 
     def resolve(m):
@@ -40,4 +44,5 @@ def on_page_markdown(markdown, page, config, files):
             return m[1] + posixpath.relpath(inside, posixpath.dirname(page.file.src_path) or ".") + m[3]
         return m[1] + REPOSITORY + target + m[3]
 
-    return LINK.sub(resolve, FENCE.sub(r"\1", markdown))
+    markdown = LIST.sub(lambda m: m[1] or m[2] + "\n", FENCE.sub(r"\1", markdown))  # code hosts need no empty line
+    return LINK.sub(resolve, markdown)

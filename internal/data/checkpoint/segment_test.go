@@ -96,8 +96,8 @@ func segmentBytes(t testing.TB, s *Segment) []byte {
 	return b
 }
 
-// sumOf computes a file's checksum as docs/formats/files.md defines it: over the header and the checksum at the end of
-// each section.
+// sumOf computes a file's checksum as docs/formats/segments.md defines it: over the header and the checksum at the end
+// of each section.
 func sumOf(b []byte) uint32 {
 	sum := crc32.Checksum(b[:80], castagnoli)
 	for b = b[80:]; len(b) > 0; {
@@ -214,7 +214,7 @@ func TestSegmentLayout(t *testing.T) {
 		"b's values": at(320, 3, 1, 8) && le.Uint32(b[len(b)-304:]) == math.Float32bits(0.25),
 	} {
 		if !ok {
-			t.Errorf("%s is not at the offset given in docs/formats/files.md", what)
+			t.Errorf("%s is not at the offset given in docs/formats/segments.md", what)
 		}
 	}
 }

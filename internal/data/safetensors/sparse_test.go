@@ -37,7 +37,7 @@ func TestSparseGolden(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Error("the bytes differ from the golden file")
 	}
-	// By hand, as in docs/formats/files.md: the ids come first, so that they are aligned.
+	// By hand, as in docs/formats/segments.md: the ids come first, so that they are aligned.
 	header := string(got[8 : 8+binary.LittleEndian.Uint64(got)])
 	const words = `{"w/ids":{"dtype":"I64","shape":[4],"data_offsets":[0,32]},` +
 		`"b":{"dtype":"F32","shape":[3],"data_offsets":[32,44]},` +

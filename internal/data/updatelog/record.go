@@ -13,7 +13,7 @@ import (
 // Version is the version of the record format that this package writes.
 const Version = 1
 
-// The layout of a record. See docs/formats/files.md.
+// The layout of a record. See docs/formats/log.md.
 const (
 	recordMagic  = "pulr"
 	headerSize   = 48 // without the job ID that follows it

@@ -355,7 +355,7 @@ func TestLabels(t *testing.T) {
 
 // TestPage checks that the user documentation has a table of all metrics.
 func TestPage(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "guide", "watch.md"))
+	b, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "guide", "metrics.md"))
 	must(t, err)
 	page := string(b)
 	for _, role := range slices.Sorted(maps.Keys(metrics.All())) {

@@ -14,7 +14,7 @@ import (
 // Version is the version of the keys and values that this package writes.
 const Version = 1
 
-// The keys of a registry, below its prefix. See docs/formats/files.md for their values.
+// The keys of a registry, below its prefix. See docs/formats/registry.md for their values.
 const (
 	holderKey = "holder" // the lease's holder; bound to an etcd lease
 	headKey   = "head"   // lists the chunks of the document
