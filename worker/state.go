@@ -25,8 +25,7 @@ const MaxState = store.MaxStateBytes
 // SaveState copies state.
 //
 // Up to 1 MiB (Config.StateBytes) travels with the update. A larger state is saved in the job's store while the program
-// continues to compute, and Clock waits until it is there. If it cannot be saved, Clock returns an error: call SaveState
-// again.
+// computes, and Clock waits until it is there. If it cannot be saved, Clock returns an error: call SaveState again.
 func (c *Client) SaveState(state []byte) error {
 	if len(state) > c.cfg.StateBytes {
 		write := store.WriteBytes(slices.Clone(state))
@@ -48,7 +47,8 @@ func (c *Client) SaveState(state []byte) error {
 // again, which is before Clock returns the next clock.
 func (c *Client) SaveStateFrom(n int64, write func(ctx context.Context, w io.Writer) error, ended func()) error {
 	if n < 0 || n > MaxState {
-		return fmt.Errorf("%w: invalid size of a saved state: %d bytes; at most %d", perdure.ErrUsage, n, int64(MaxState))
+		return fmt.Errorf("%w: invalid size of a saved state: %d bytes; at most %d", perdure.ErrUsage, n,
+			int64(MaxState))
 	}
 	l := c.lock()
 	defer c.mu.Unlock()

@@ -77,7 +77,10 @@ func TestSaves(t *testing.T) {
 		if got, err := s.Load(t.Context(), sv.Ref); err != nil || string(got) != "a" {
 			t.Errorf("%q, %v", got, err)
 		}
-		if _, err := s.Load(t.Context(), slotstate.Ref{Key: slotstate.Key{Slot: 3, Generation: 1, Incarnation: 2, Number: 1}}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.Load(
+			t.Context(),
+			slotstate.Ref{Key: slotstate.Key{Slot: 3, Generation: 1, Incarnation: 2, Number: 1}},
+		); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("what was dropped: %v", err)
 		}
 		failing(store.WithKind(store.ErrDenied, errors.New("denied")))

@@ -26,8 +26,8 @@ func (p *storedStates) Take(
 	return err
 }
 
-// Packed returns the reference to the state of this clock, for its update; nil: there is none. It requires that the
-// save has succeeded.
+// Packed returns the reference to this clock's state, for its update, or nil without a state. The save must have
+// succeeded.
 func (p *storedStates) Packed() []byte {
 	if p.now == nil {
 		return nil

@@ -78,7 +78,7 @@ func PutState(ctx context.Context, in Store, k slotstate.Key, n int64, write fun
 	return r, nil
 }
 
-// WriteBytes returns the function with which PutState stores a state that is in memory.
+// WriteBytes returns a write function for PutState that writes a state in memory.
 func WriteBytes(state []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		const most = 1 << 20

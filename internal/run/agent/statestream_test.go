@@ -37,7 +37,10 @@ func TestStateStream(t *testing.T) {
 				var asked []int64
 				for at := int64(0); at < s.size; {
 					p := &statePiece{
-						at: at, bytes: state[at:min(at+4, s.size)], read: make(chan struct{}), next: make(chan int64, 1),
+						at:    at,
+						bytes: state[at:min(at+4, s.size)],
+						read:  make(chan struct{}),
+						next:  make(chan int64, 1),
 					}
 					r := s.pass(t.Context(), p)
 					at = r.args[0]

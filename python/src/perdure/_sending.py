@@ -17,7 +17,7 @@ class Sending:
         agent: The agent. It has been told the size.
         state: The state. It must not change before ``ended`` is set.
         room: Shared memory for a piece.
-        spare: The list to which the memory returns.
+        spare: The list that gets the memory back.
     """
 
     def __init__(self, agent: Agent, state: Encoded, room: Lot, spare: list[Lot]) -> None:

@@ -48,6 +48,8 @@ PERDURE = (
     TRAIN
     + """
 import perdure
+if how == "diloco":
+    perdure.job._PIECE = 3000  # its state goes to the store in pieces
 job = perdure.start()
 counts = job.table("counts", 4096, dim=1, rule=perdure.Add())
 if how == "parallel":
