@@ -52,6 +52,9 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		if err := l.saving.Failed(); err != nil {
 			return l.out.Clock(), fmt.Errorf("worker: %w", err)
 		}
+		if packed := l.saving.Packed(); packed != nil {
+			l.out.SaveState(packed)
+		}
 		if err := l.buildUpdates(); err != nil {
 			return l.out.Clock(), err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"time"
@@ -16,28 +17,19 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// MaxState is the max size of a state that SaveState accepts: 1 GiB.
+// MaxState is the max size of a slot state: 1 TiB.
 const MaxState = store.MaxStateBytes
 
 // SaveState saves state of the program itself, such as a position in the data or a random generator. The state belongs
 // to the slot's next update, and is staged, ticked and saved with it: the slot's next process gets it from LoadState.
 // SaveState copies state.
 //
-// Up to 1 MiB (Config.StateBytes) travels with the update. A larger state, up to MaxState, is saved in the job's store
-// while the program continues to compute, and Clock waits until it is there. If it cannot be saved, Clock returns an
-// error: call SaveState again.
+// Up to 1 MiB (Config.StateBytes) travels with the update. A larger state is saved in the job's store while the program
+// computes, and Clock waits until it is there. If it cannot be saved, Clock returns an error: call SaveState again.
 func (c *Client) SaveState(state []byte) error {
-	if len(state) > MaxState {
-		return fmt.Errorf("%w: saved state of %d bytes exceeds the limit of %d", perdure.ErrUsage, len(state), MaxState)
-	}
-	stores, now := len(state) > c.cfg.StateBytes, c.Now()
-	var packed []byte
-	var ref slotstate.Ref
-	if stores { // both are slow, so neither is done under the lock
-		state = append([]byte{}, state...)
-		ref = store.NewStateRef(slotstate.Key{Slot: c.slot}, state)
-	} else {
-		packed = slotstate.Pack(state, now)
+	if len(state) > c.cfg.StateBytes {
+		write := store.WriteBytes(slices.Clone(state))
+		return c.SaveStateFrom(int64(len(state)), func(_ context.Context, w io.Writer) error { return write(w) }, nil)
 	}
 	l := c.lock()
 	defer c.mu.Unlock()
@@ -45,24 +37,40 @@ func (c *Client) SaveState(state []byte) error {
 		return err
 	}
 	l.saving.Drop()
-	if !stores {
-		l.out.SaveState(packed)
-		return nil
+	l.out.SaveState(slotstate.Pack(state, l.out.Clock()))
+	return nil
+}
+
+// SaveStateFrom is like SaveState for a state that needs no copy in memory: write writes its n bytes into the job's
+// store. Another goroutine calls write, and calls it again after a failed attempt; it must write the same bytes each
+// time. Its context ends when the state is no longer needed. ended, unless nil, is called when write will not be called
+// again, which is before Clock returns the next clock.
+func (c *Client) SaveStateFrom(n int64, write func(ctx context.Context, w io.Writer) error, ended func()) error {
+	if n < 0 || n > MaxState {
+		return fmt.Errorf("%w: invalid size of a saved state: %d bytes; at most %d", perdure.ErrUsage, n,
+			int64(MaxState))
 	}
+	l := c.lock()
+	defer c.mu.Unlock()
+	if err := cmp.Or(l.requireSlot(clocks), l.usable()); err != nil {
+		return err
+	}
+	l.saving.Drop()
 	of := slotstate.Key{Slot: l.slot, Generation: l.generation, Incarnation: l.session.incarnation}
 	over := func() {
+		if ended != nil {
+			ended()
+		}
 		c.lock().waits.Wake()
 		c.mu.Unlock()
 		c.done.Done()
 	}
 	c.done.Add(1)
-	s, err := l.saving.Take(c.run, of, ref, state, over)
+	err := l.saving.Take(c.run, of, l.out.Clock(), n, write, over)
 	if err != nil {
 		c.done.Done()
-		return err
 	}
-	l.out.SaveState(s.Pack(now))
-	return nil
+	return err
 }
 
 // maxLoadTries is how often LoadSaved retries a state that the store no longer has. The reference may have come from a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -47,7 +48,8 @@ type stateStore struct {
 
 // stateSave is the save of one state.
 type stateSave struct {
-	Ref    slotstate.Ref
+	Ref    slotstate.Ref // once the save has succeeded
+	Clock  perdure.Clock // in which the program saved it
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the state is stored, or the save has failed
 	err    error
@@ -111,26 +113,31 @@ func (s *stateStore) Lost() (n int64, older perdure.Clock) {
 	return s.lost, s.older
 }
 
-// Begin starts to save a state, and calls over when the save has succeeded or failed. The stateSave owns state from
-// then on. of identifies the slot and process; ref is the result of store.NewStateRef, without them.
-func (s *stateStore) Begin(ctx context.Context, of slotstate.Key, ref slotstate.Ref, state []byte, over func()) (
-	*stateSave, error,
-) {
+// stateSource writes a state. It is called again if an attempt to store the state has failed. It must return when ctx
+// ends, because the state is then no longer needed.
+type stateSource func(ctx context.Context, w io.Writer) error
+
+// Begin starts to save a state of n bytes in a clock, and calls over when the save has succeeded or failed. key
+// identifies the slot and process.
+func (s *stateStore) Begin(
+	ctx context.Context, key slotstate.Key, clock perdure.Clock, n int64, write stateSource, over func(),
+) (*stateSave, error) {
 	if err := s.CheckReachable(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.number++
-	ref.Key, ref.Number = of, s.number
+	key.Number = s.number
 	ctx, cancel := context.WithCancel(ctx)
-	sv := &stateSave{Ref: ref, cancel: cancel, ended: make(chan struct{})}
+	sv := &stateSave{Clock: clock, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer over()
 		defer close(sv.ended)
 		defer cancel()
-		sv.err = s.retry(ctx, "save", of.Slot, func(in store.Store) error {
-			return store.PutState(in, ref, state, ctx.Err)
+		sv.err = s.retry(ctx, "save", key.Slot, func(in store.Store) (err error) {
+			sv.Ref, err = store.PutState(ctx, in, key, n, func(w io.Writer) error { return write(ctx, w) })
+			return err
 		})
 	}()
 	return sv, nil
@@ -171,7 +178,8 @@ func (s *stateStore) retry(ctx context.Context, what string, slot perdure.Slot, 
 	}
 	var in store.Store
 	useless := func(err error) bool {
-		return ctx.Err() != nil || errors.Is(err, store.ErrCorrupt) || errors.Is(err, fs.ErrNotExist)
+		return ctx.Err() != nil || errors.Is(err, store.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) ||
+			errors.Is(err, perdure.ErrUsage) // the program cannot write its state
 	}
 	again := disk.Retry{MaxAttempts: tries, Pause: pause, Permanent: useless, Retryable: store.Retryable}
 	err := again.Do(ctx, func() (err error) {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -18,6 +19,12 @@ import (
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
 )
+
+// writeA writes a state of one byte.
+func writeA(_ context.Context, w io.Writer) error {
+	_, err := w.Write([]byte("a"))
+	return err
+}
 
 // TestSaves checks that opening a store is retried without limit after a transient error and ten times otherwise, and
 // that the reason is reported. States that are dropped meanwhile are not saved.
@@ -36,13 +43,13 @@ func TestSaves(t *testing.T) {
 		}
 		key := slotstate.Key{Slot: 3, Generation: 1, Incarnation: 2}
 		start := func() *stateSave {
-			sv, err := s.Begin(t.Context(), key, store.NewStateRef(key, []byte("a")), []byte("a"), func() {})
+			sv, err := s.Begin(t.Context(), key, 0, 1, writeA, func() {})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return sv
 		}
-		if _, err := s.Begin(t.Context(), key, slotstate.Ref{}, nil, nil); !errors.Is(err, perdure.ErrUsage) {
+		if _, err := s.Begin(t.Context(), key, 0, 0, nil, nil); !errors.Is(err, perdure.ErrUsage) {
 			t.Errorf("there is no store: %v", err)
 		}
 		if _, err := s.Load(t.Context(), slotstate.Ref{}); !errors.Is(err, perdure.ErrUsage) {
@@ -70,7 +77,10 @@ func TestSaves(t *testing.T) {
 		if got, err := s.Load(t.Context(), sv.Ref); err != nil || string(got) != "a" {
 			t.Errorf("%q, %v", got, err)
 		}
-		if _, err := s.Load(t.Context(), dropped.Ref); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.Load(
+			t.Context(),
+			slotstate.Ref{Key: slotstate.Key{Slot: 3, Generation: 1, Incarnation: 2, Number: 1}},
+		); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("what was dropped: %v", err)
 		}
 		failing(store.WithKind(store.ErrDenied, errors.New("denied")))
@@ -112,7 +122,7 @@ func TestReach(t *testing.T) {
 		}
 	}
 	s.At("file://"+run+"/checkpoint", true)
-	_, err := s.Begin(t.Context(), slotstate.Key{}, slotstate.Ref{}, nil, func() {})
+	_, err := s.Begin(t.Context(), slotstate.Key{}, 0, 0, nil, func() {})
 	if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), run) || opened > 0 {
 		t.Errorf("a state was taken that cannot be kept: %v, and the store was opened %d times", err, opened)
 	}

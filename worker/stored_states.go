@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/slotstate"
 )
 
@@ -14,15 +15,24 @@ type storedStates struct {
 	now *stateSave // nil: no state, or one that travels with the update
 }
 
-// Take starts to save a state instead of the one in progress, and returns the reference for the update.
-func (p *storedStates) Take(ctx context.Context, of slotstate.Key, ref slotstate.Ref, state []byte, over func()) (
-	r slotstate.Ref, err error,
-) {
-	s, err := p.Begin(ctx, of, ref, state, over)
+// Take starts to save a state instead of the one in progress. Its parameters are those of Begin.
+func (p *storedStates) Take(
+	ctx context.Context, key slotstate.Key, clock perdure.Clock, n int64, write stateSource, over func(),
+) error {
+	s, err := p.Begin(ctx, key, clock, n, write, over)
 	if err == nil {
-		p.now, r = s, s.Ref
+		p.now = s
 	}
-	return r, err
+	return err
+}
+
+// Packed returns the reference to this clock's state, for its update, or nil without a state. The save must have
+// succeeded.
+func (p *storedStates) Packed() []byte {
+	if p.now == nil {
+		return nil
+	}
+	return p.now.Ref.Pack(p.now.Clock)
 }
 
 // Ready reports whether the current clock need not wait for the store.

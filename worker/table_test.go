@@ -325,7 +325,7 @@ func TestWrongArguments(t *testing.T) {
 			"IncRun: over the end":          table.IncRun(rows-1, two),
 			"IncRows: one id, two rows":     table.IncRows(ids(1), two),
 			"IncRows: beyond the end":       table.IncRows(ids(rows+5), row),
-			"SaveState: too large":          w.SaveState(make([]byte, worker.MaxState+1)),
+			"SaveStateFrom: too large":      w.SaveStateFrom(worker.MaxState+1, nil, nil),
 			"Table: other properties":       other(func(s *perdure.TableSpec) { s.Dim = 4 }),
 			"Table: no name":                other(func(s *perdure.TableSpec) { s.Name = "" }),
 			"Table: fewer rows than shards": other(func(s *perdure.TableSpec) { s.Name, s.Rows = "u", 3 }),

@@ -16,8 +16,9 @@ import (
 func storedState(t *testing.T, fsys disk.FS, number uint64) slotstate.Ref {
 	t.Helper()
 	state := fmt.Appendf(nil, "state %d", number)
-	ref := store.NewStateRef(slotstate.Key{Slot: 1, Generation: 1, Incarnation: 1, Number: number}, state)
-	must(t, store.PutState(ckpt(fsys), ref, state, func() error { return nil }))
+	key := slotstate.Key{Slot: 1, Generation: 1, Incarnation: 1, Number: number}
+	ref, err := store.PutState(t.Context(), ckpt(fsys), key, int64(len(state)), store.WriteBytes(state))
+	must(t, err)
 	return ref
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,12 +37,12 @@ const (
 	stateTrailerBytes = 4
 )
 
-// MaxStateBytes is the max size of a slot state: 1 GiB.
-const MaxStateBytes = 1 << 30
+// MaxStateBytes is the max size of a slot state: 1 TiB. It only rejects sizes that cannot be right.
+const MaxStateBytes = 1 << 40
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func stateHeader(slot perdure.Slot, n int) []byte {
+func stateHeader(slot perdure.Slot, n int64) []byte {
 	b := make([]byte, stateHeaderBytes)
 	copy(b, stateMagic)
 	binary.LittleEndian.PutUint32(b[8:], version)
@@ -50,39 +51,62 @@ func stateHeader(slot perdure.Slot, n int) []byte {
 	return b
 }
 
-// NewStateRef returns the reference that a state will have once it is stored under the key.
-func NewStateRef(k slotstate.Key, state []byte) slotstate.Ref {
-	crc := crc32.Update(crc32.Checksum(stateHeader(k.Slot, len(state)), castagnoli), castagnoli, state)
-	return slotstate.Ref{Key: k, Bytes: int64(stateHeaderBytes + len(state) + stateTrailerBytes), CRC: crc}
-}
-
-// writeBytes is the number of bytes per write.
-const writeBytes = 1 << 20
-
-// PutState stores a state as the object that the reference names. Before each piece it calls over, which returns an
-// error if the state is no longer needed; PutState then stops.
-func PutState(in Store, r slotstate.Ref, state []byte, over func() error) error {
-	err := in.Put(r.Name(), func(w io.Writer) error {
-		if _, err := w.Write(stateHeader(r.Slot, len(state))); err != nil {
+// PutState stores a state of n bytes under the key and returns the reference to it. write writes the state. PutState
+// fails when a Write begins after ctx has ended, because the state is then no longer needed.
+func PutState(ctx context.Context, in Store, k slotstate.Key, n int64, write func(io.Writer) error) (
+	r slotstate.Ref, err error,
+) {
+	r = slotstate.Ref{Key: k, Bytes: stateHeaderBytes + n + stateTrailerBytes}
+	err = in.Put(r.Name(), func(to io.Writer) error {
+		w := &stateWriter{ctx: ctx, to: to}
+		if _, err := w.Write(stateHeader(k.Slot, n)); err != nil {
 			return err
 		}
-		for left := state; len(left) > 0; {
-			n := min(len(left), writeBytes)
-			if err := over(); err != nil {
-				return err
-			}
-			if _, err := w.Write(left[:n]); err != nil {
-				return err
-			}
-			left = left[n:]
+		if err := write(w); err != nil {
+			return err
 		}
-		_, err := w.Write(binary.LittleEndian.AppendUint32(nil, r.CRC))
+		if w.n != stateHeaderBytes+n {
+			return fmt.Errorf("%d bytes were written, not %d", w.n-stateHeaderBytes, n)
+		}
+		r.CRC = w.crc
+		_, err := w.Write(binary.LittleEndian.AppendUint32(nil, w.crc))
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("store the state of slot %d as %s: %w", r.Slot, r.Name(), err)
+		return r, fmt.Errorf("store the state of slot %d as %s: %w", r.Slot, r.Name(), err)
 	}
-	return nil
+	return r, nil
+}
+
+// WriteBytes returns a write function for PutState that writes a state in memory.
+func WriteBytes(state []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		const most = 1 << 20
+		for left := state; len(left) > 0; left = left[min(len(left), most):] {
+			if _, err := w.Write(left[:min(len(left), most)]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// stateWriter counts bytes and computes their checksum. It fails once ctx has ended.
+type stateWriter struct {
+	ctx context.Context
+	to  io.Writer
+	n   int64
+	crc uint32
+}
+
+func (w *stateWriter) Write(b []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := w.to.Write(b)
+	w.n += int64(n)
+	w.crc = crc32.Update(w.crc, castagnoli, b[:n])
+	return n, err
 }
 
 // GetState returns the state that a reference names. Its error names the object and wraps fs.ErrNotExist if the object
@@ -120,7 +144,7 @@ func CopyState(from, to Store, f protocol.SavedFile) error {
 	return to.Put(f.File, func(w io.Writer) error {
 		return readState(from, f, func(n int64, in io.Reader) error {
 			k, _ := slotstate.ParseName(f.File)
-			if _, err := w.Write(stateHeader(k.Slot, int(n))); err != nil {
+			if _, err := w.Write(stateHeader(k.Slot, n)); err != nil {
 				return err
 			}
 			if _, err := io.CopyN(w, in, n); err != nil {
@@ -183,7 +207,7 @@ func readObject(o Object, k slotstate.Key, f protocol.SavedFile, take func(int64
 	if err := disk.CheckVersion(uint64(le.Uint32(b[8:])), version); err != nil {
 		return err
 	}
-	if string(b) != string(stateHeader(k.Slot, int(n))) {
+	if string(b) != string(stateHeader(k.Slot, n)) {
 		return corrupt("its header belongs to another slot state")
 	}
 	s := &checksumReader{o: o, sum: crc32.New(castagnoli)}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,6 @@ import (
 
 var key = slotstate.Key{Slot: 1, Generation: 2, Incarnation: 3, Number: 4}
 
-func never() error { return nil }
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -32,12 +31,17 @@ func folder(t *testing.T, fsys *disk.Memory) store.Store {
 	return s
 }
 
+// put stores a state under a key.
+func put(t *testing.T, in store.Store, k slotstate.Key, state string) (slotstate.Ref, error) {
+	return store.PutState(t.Context(), in, k, int64(len(state)), store.WriteBytes([]byte(state)))
+}
+
 // TestGolden: an object has the bytes that the documentation of the formats shows.
 func TestGolden(t *testing.T) {
 	fsys := disk.NewMemory()
 	in := folder(t, fsys)
-	ref := store.NewStateRef(key, []byte("abc"))
-	must(t, store.PutState(in, ref, []byte("abc"), never))
+	ref, err := put(t, in, key, "abc")
+	must(t, err)
 	b, err := fsys.ReadFile("c/state-s00001-g000002-i000003-n000000000004")
 	must(t, err)
 	const want = "PRDRSLOT\x01\x00\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00abc"
@@ -52,8 +56,8 @@ func TestRoundTrip(t *testing.T) {
 		state := bytes.Repeat([]byte{byte(i + 1)}, n)
 		k := key
 		k.Number = uint64(i + 1)
-		ref := store.NewStateRef(k, state)
-		must(t, store.PutState(in, ref, state, never))
+		ref, err := put(t, in, k, string(state))
+		must(t, err)
 		must(t, store.CheckState(in, ref.File()))
 		must(t, store.CopyState(in, other, ref.File()))
 		for _, from := range []store.Store{in, other} {
@@ -69,12 +73,14 @@ func TestRoundTrip(t *testing.T) {
 func TestDamage(t *testing.T) {
 	fsys := disk.NewMemory()
 	in := folder(t, fsys)
-	ref := store.NewStateRef(key, []byte("state"))
-	_, err := store.GetState(in, ref)
+	ref, err := put(t, folder(t, disk.NewMemory()), key, "state")
+	must(t, err)
+	_, err = store.GetState(in, ref)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), ref.Name()+" of slot 1 is missing in c") {
 		t.Errorf("missing object: %v", err)
 	}
-	must(t, store.PutState(in, ref, []byte("state"), never))
+	_, err = put(t, in, key, "state")
+	must(t, err)
 	path := "c/" + ref.Name()
 	good, err := fsys.ReadFile(path)
 	must(t, err)
@@ -109,8 +115,8 @@ func TestDamage(t *testing.T) {
 			t.Errorf("version %d: %v", version, err)
 		}
 	}
-	other := store.NewStateRef(key, []byte("other"))
-	must(t, store.PutState(in, other, []byte("other"), never))
+	_, err = put(t, in, key, "other")
+	must(t, err)
 	if _, err := store.GetState(in, ref); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("another state under the name: %v", err)
 	}
@@ -122,11 +128,22 @@ func TestDamage(t *testing.T) {
 // TestCrash: at whatever step the disk fails, the state exists completely or not at all. The same holds if the state is
 // no longer needed.
 func TestCrash(t *testing.T) {
-	ref := store.NewStateRef(key, []byte("state"))
-	over := errors.New("over")
+	ref, err := put(t, folder(t, disk.NewMemory()), key, "state")
+	must(t, err)
 	in := folder(t, disk.NewMemory())
-	if err := store.PutState(in, ref, []byte("state"), func() error { return over }); !errors.Is(err, over) {
+	ctx, end := context.WithCancel(t.Context())
+	over := func(w io.Writer) error {
+		end()
+		_, err := w.Write([]byte("state"))
+		return err
+	}
+	if _, err := store.PutState(ctx, in, key, 5, over); !errors.Is(err, context.Canceled) {
 		t.Errorf("no longer needed: %v", err)
+	}
+	for _, state := range []string{"stat", "states"} {
+		if _, err := store.PutState(t.Context(), in, key, 5, store.WriteBytes([]byte(state))); err == nil {
+			t.Errorf("a state of %d bytes was stored as 5", len(state))
+		}
 	}
 	if _, err := store.GetState(in, ref); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the state was stored: %v", err)
@@ -134,7 +151,7 @@ func TestCrash(t *testing.T) {
 	failing := errors.New("broken")
 	for n := range 5 {
 		in := folder(t, disk.NewMemory())
-		err := store.PutState(broken{in, n, failing}, ref, []byte("state"), never)
+		_, err := put(t, broken{in, n, failing}, key, "state")
 		if (err == nil) != (n >= 3) {
 			t.Errorf("write %d fails: %v", n, err)
 		}

@@ -51,6 +51,7 @@ type Agent struct {
 	tables []*worker.Table
 	names  map[string]int
 	state  []byte // loaded, and waiting to be fetched
+	stream *stateStream
 
 	cancels map[uint32]context.CancelFunc // by number of the pending call
 

@@ -32,7 +32,7 @@ func (a *Agent) execute(ctx context.Context, c *worker.Client, r *request) reply
 		return answer(c.Settle(ctx))
 	case opAwaitSlots:
 		return answer(c.AwaitSlots(ctx))
-	case opSaveState, opLoadState, opFetch:
+	case opSaveState, opLoadState, opFetch, opStreamState, opStatePiece:
 		return a.states(ctx, c, r)
 	case opReport:
 		if c.Slot() < 0 {
@@ -200,6 +200,14 @@ func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply 
 		}
 		defer done()
 		return answer(c.SaveState(b))
+	case opStreamState:
+		s := newStateStream(r.args[2])
+		a.mu.Lock()
+		a.stream = s
+		a.mu.Unlock()
+		return answer(c.SaveStateFrom(s.size, s.write, func() { close(s.ended) }))
+	case opStatePiece:
+		return a.statePiece(ctx, r)
 	case opLoadState:
 		s, err := c.LoadSaved(ctx)
 		if err != nil {

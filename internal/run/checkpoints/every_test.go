@@ -38,8 +38,9 @@ func record(t *testing.T, f *Location, known membership.JobRecord) {
 // looseFiles adds files that no checkpoint names: a slot state that a job saved just before its end, and a claim.
 func looseFiles(t *testing.T, f *Location) {
 	t.Helper()
-	ref := store.NewStateRef(slotstate.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
-	must(t, store.PutState(f.Store, ref, []byte("state"), func() error { return nil }))
+	key := slotstate.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}
+	_, err := store.PutState(t.Context(), f.Store, key, 5, store.WriteBytes([]byte("state")))
+	must(t, err)
 	sealed, err := claimOf(&testJob)
 	must(t, err)
 	must(t, f.Store.PutNew(claimName, sealed))

@@ -15,8 +15,9 @@ func TestForkStates(t *testing.T) {
 	f, _ := kept(t, 1)
 	m, err := checkpoint.Latest(f.Store)
 	must(t, err)
-	ref := store.NewStateRef(slotstate.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}, []byte("state"))
-	must(t, store.PutState(f.Store, ref, []byte("state"), func() error { return nil }))
+	key := slotstate.Key{Slot: 0, Generation: 1, Incarnation: 1, Number: 1}
+	ref, err := store.PutState(t.Context(), f.Store, key, 5, store.WriteBytes([]byte("state")))
+	must(t, err)
 	next := m
 	next.Generation, next.Segments = m.Generation+1, nil
 	for _, seg := range m.Segments {

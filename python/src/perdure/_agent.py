@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 (
     HELLO,
@@ -50,7 +50,9 @@ PROTOCOL = 3
     LEND,
     DELTAS,
     AT,
-) = range(1, 30)
+    STREAM_STATE,
+    STATE_PIECE,
+) = range(1, 32)
 
 _HEAD = struct.Struct("<HHIqqqq")
 _MOST = 64 << 10  # max bytes of a packet

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import enum
+import itertools
 import json
 import struct
 from collections import Counter, defaultdict
@@ -13,37 +15,56 @@ from numpy.typing import NDArray
 
 from .errors import UsageError
 
+_SMALL = 1 << 16  # values of at most this size are copied: a loader's threads may change them
 _MAGIC = b"PERDURE2"  # the last byte is the version of the format
 _HEAD = struct.Struct("<8sQ")
 
 
 class Encoded:
-    """A state that is checked but not copied yet: it must not change before ``write``.
+    """A state that is checked, and copied only where it is small: it must not change before the last ``read``.
 
-    States that include an optimizer's are large, so each copy is expensive.
+    States that include an optimizer's are large, so each copy is expensive. Values on another device are copied to
+    this process's memory piece by piece.
     """
 
     _tree_only = False  # whether to skip the values of tensors
 
     def __init__(self, state: Any, path: str = "state") -> None:
-        self._parts: list[NDArray[np.uint8]] = []
+        self._parts: list[Any] = []  # bytes of the values: numpy arrays, or tensors on another device
         self._end = 0
         tree = json.dumps(self._shrink(state, path), separators=(",", ":")).encode()
         head = np.frombuffer(_HEAD.pack(_MAGIC, len(tree)) + tree, np.uint8)
         self._parts.insert(0, head)
+        self._starts = [0, *itertools.accumulate(len(part) for part in self._parts)]
         self.size = len(head) + self._end
 
     def write(self, to: NDArray[np.uint8]) -> None:
         """Copy the encoded state to memory of ``size`` bytes."""
-        at = 0
-        for part in self._parts:
-            to[at : at + part.size] = part
-            at += part.size
+        self.read(0, to)
 
-    def _put(self, data: NDArray[np.uint8]) -> int:
+    def read(self, at: int, to: NDArray[np.uint8]) -> int:
+        """Copy the part of the encoded state that starts at position at, as much of it as fits.
+
+        Returns:
+            The number of bytes.
+        """
+        end = min(at + to.size, self.size)
+        i = bisect.bisect_right(self._starts, at) - 1
+        done = at
+        while done < end:
+            first = done - self._starts[i]
+            piece = self._parts[i][first : first + end - done]
+            if not isinstance(piece, np.ndarray):
+                piece = piece.cpu().numpy()
+            to[done - at : done - at + len(piece)] = piece
+            done += len(piece)
+            i += 1
+        return end - at
+
+    def _put(self, data: Any) -> int:
         at = self._end
-        self._parts.append(data)
-        self._end += data.size
+        self._parts.append(data.copy() if isinstance(data, np.ndarray) and data.size <= _SMALL else data)
+        self._end += len(data)
         return at
 
     def _shrink(self, value: Any, path: str) -> Any:
@@ -93,8 +114,8 @@ class Encoded:
             raise UsageError(f"{path} is a {how} tensor, which cannot be saved: use a dense one")
         place = {"tensor": self._end, "type": str(tensor.dtype), "shape": list(tensor.shape)}
         if not self._tree_only:
-            plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-            self._put(plain.reshape(-1).view(torch.uint8).numpy())
+            plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+            self._put(plain.numpy() if plain.is_cpu else plain)
         return place
 
 
@@ -112,7 +133,7 @@ def _a(value: Any) -> str:
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
-def decode(data: bytes) -> Any:
+def decode(data: bytes | memoryview) -> Any:
     """Decode a state written by ``Encoded``."""
     magic, size = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0)
     if magic[:-1] != _MAGIC[:-1] or size > len(data) - _HEAD.size:
@@ -124,7 +145,7 @@ def decode(data: bytes) -> Any:
             "version that wrote it"
         )
     start = _HEAD.size + size
-    return _grow(json.loads(data[_HEAD.size : start]), memoryview(data)[start:])
+    return _grow(json.loads(bytes(data[_HEAD.size : start])), memoryview(data)[start:])
 
 
 def _grow(value: Any, data: memoryview) -> Any:

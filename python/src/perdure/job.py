@@ -24,8 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _agent, _nested
 from ._agent import Agent
+from ._sending import Sending
 from ._shared import Loans, Lot, Regions
-from ._state import Encoded
+from ._state import Encoded, decode
 from .errors import NonFinite, PerdureError, RolledBack, UsageError
 from .progress import Progress
 from .rules import Rule
@@ -33,6 +34,8 @@ from .run import Run
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
+
+_PIECE = 32 << 20  # bytes of a piece of a large state
 
 
 class Share(NamedTuple):
@@ -337,6 +340,7 @@ class Job:
         self._mapping = threading.Lock()
         self._finished = False
         self._shown: list[str] = []  # environment variables that this job has set
+        self._sending: Sending | None = None  # of a large state of the current clock
         self._inced = False  # whether this process has deltas of the current clock, which would die with it
         self._asked = False  # whether the program reads the job's clock
         self._observer = bool(hello.get("observer"))
@@ -415,9 +419,17 @@ class Job:
             The clock to work on next. It is usually one more than before, an earlier one after a rollback, and the same
             one when the slot's work has ended.
         """
+        sending, self._sending = self._sending, None
         with self._taking_back(None):
-            now = self._agent.call(_agent.CLOCK).a
+            try:
+                now = self._agent.call(_agent.CLOCK).a
+            except PerdureError:
+                if sending is not None and sending.failed is not None:
+                    raise sending.failed from None  # the agent reports only that the state did not come
+                raise
         self._inced = False
+        if sending is not None:
+            sending.ended.wait()
         return now
 
     @property
@@ -518,19 +530,38 @@ class Job:
         If another process takes over the slot, its ``load_state`` returns this state.
 
         Args:
-            state: Up to 1 GiB, or 1 MiB if this machine cannot reach the job's store.
+            state: Of any size, or up to 1 MiB if this machine cannot reach the job's store.
         """
         with self._lent(np.frombuffer(state, np.uint8)) as at:
             self._agent.call(_agent.SAVE_STATE, a=at.address, c=len(state))
 
     def _save(self, state: Encoded) -> None:
-        """Save a state like ``save_state``, without an intermediate copy of the whole."""
-        room = self._borrow(state.size)
-        try:
-            state.write(room.bytes[: state.size])
-            self._agent.call(_agent.SAVE_STATE, a=room.address, c=state.size)
-        finally:
+        """Save a state like ``save_state``. A large one is sent while the program continues, and must not change.
+
+        ``clock`` waits until it is stored.
+        """
+        if state.size <= min(self._state_bytes, _PIECE):
+            room = self._borrow(state.size)
+            try:
+                state.write(room.bytes[: state.size])
+                self._agent.call(_agent.SAVE_STATE, a=room.address, c=state.size)
+            finally:
+                self._spare.append(room)
+            return
+        self._agent.call(_agent.STREAM_STATE, c=state.size)
+        self._sending = Sending(self._agent, state, self._borrow(_PIECE), self._spare)
+
+    def _load(self) -> Any:
+        """Return the state that ``_save`` saved before the current clock, decoded, or None."""
+        size = self._agent.call(_agent.LOAD_STATE).a
+        if size < 0:
+            return None
+        room = self._borrow(max(size, 1))
+        self._agent.call(_agent.FETCH, a=room.address)
+        state = decode(memoryview(room.bytes)[:size])
+        if room.size <= _PIECE:  # a larger one is needed once
             self._spare.append(room)
+        return state
 
     def load_state(self) -> bytes | None:
         """Return the state that the slot saved before the current clock, or None."""

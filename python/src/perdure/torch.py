@@ -45,7 +45,6 @@ from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, Rule, Set
 
 _DIM = 1024  # values per row
 _NAME = "weights.{}"  # name of a group's table
-_MOST_KEPT = 1 << 30  # max bytes of a slot state, the limit of Job.save_state
 _HELD = (torch.float32, torch.float16, torch.bfloat16)  # types that float32 represents exactly
 #: Numbers of backward passes, without a step of DiLoCo's inner optimizer, at which the weights are compared. The second
 #: pass is not among them, since some programs run the model with other weights within a step.
@@ -292,7 +291,7 @@ class _Group:
         self.firsts = [place for _, place in rows.views(self.first)]
         self.weights: Floats | None = None  # at the current clock, if the next update needs them
         if self.decay or keep:
-            self.weights = np.zeros(shape, np.float32)
+            self.weights = self.added  # fetch adds the initial weights in place
             self.was = [place for _, place in rows.views(self.weights)]
 
     def send(self, touched: Sequence[bool], write: Callable[[int, torch.Tensor], None]) -> None:
@@ -320,14 +319,15 @@ class _Group:
         """Yield the names of the parameters that the program has changed since the last read."""
         for i, (_, added) in enumerate(self.rows.views(self.added)):
             tensor = self.rows.tensors[i]
-            if not torch.equal(tensor.detach().cpu(), (self.firsts[i] + added).to(tensor.dtype)):
+            now = added if self.weights is not None else self.firsts[i] + added
+            if not torch.equal(tensor.detach().cpu(), now.to(tensor.dtype)):
                 yield self.rows.names[i]
 
     def fetch(self) -> None:
-        """Read the sum of changes, and compute the weights if the next update needs them."""
+        """Read the sum of changes. If the next update needs the weights, turn the sum into them."""
         self.table.get_run(0, self.rows.rows, out=self.added)
         if self.weights is not None:
-            np.add(self.first, self.added, out=self.weights)
+            np.add(self.first, self.weights, out=self.weights)
 
     def read(self) -> None:
         """Set the parameters to their values at the current clock."""
@@ -372,7 +372,6 @@ class _Model:
         self._share = job.share
         self._loaders = Loaders(self._state)
         self._left: Callable[[], Left | None] = self._loaders.left
-        _refuse_large(self._state)
         refuse_without_values(model)
         _refuse_unreached(job, self._state)
         _refuse_unkept(self._state)
@@ -447,24 +446,23 @@ class _Model:
     def _load(self) -> None:
         """Load the weights and the slot state of the current clock."""
         self._read()
-        saved = self.job.load_state()
+        saved = self.job._load()
         self._over = self._ending.done()  # if so, this process only waits for the others
         slots = self.job.spec["slots"]
         if saved is None:
             self._refuse_share(self._share.of == slots > self.job.slot or self.job.ended, slots)
         else:
-            kept = _state.decode(saved)
-            rank, slots = kept["share"]
+            rank, slots = saved["share"]
             self._refuse_share((rank, slots) == self._share or self.job.ended, slots)
-            if len(kept["state"]) != len(self._state):
+            if len(saved["state"]) != len(self._state):
                 raise UsageError(
-                    f"this slot saved the states of {len(kept['state'])} objects, but the program now lists "
+                    f"this slot saved the states of {len(saved['state'])} objects, but the program now lists "
                     f"{len(self._state)}: pass the same state= and schedulers= for the whole job"
                 )
-            for of, state in zip(self._state, kept["state"], strict=True):
+            for of, state in zip(self._state, saved["state"], strict=True):
                 load(of, state)
             self._loaders.loaded()
-            _set_random(kept["random"])
+            _set_random(saved["random"])
             self._taken_over = True
 
     def _hand_out(self) -> None:
@@ -1097,24 +1095,6 @@ def _origin(where: str, sync_every: int, g: _Group) -> str:
     assert g.weights is not None
     digest = hashlib.blake2b(g.weights.data, digest_size=16).hexdigest()
     return f"{where} {sync_every} {digest}"
-
-
-def _refuse_large(state: Sequence[Stateful]) -> None:
-    """Raise UsageError before training if the optimizers' states are too large to save.
-
-    Other objects are not asked for their state, since that may start a loader.
-    """
-    optimizers = [of for of in state if isinstance(of, Optimizer)]
-    size = sum(_bytes_of(of) for of in optimizers)
-    if size <= _MOST_KEPT:
-        return
-    count = sum(p.numel() for of in optimizers for group in of.param_groups for p in group["params"])
-    names = " and ".join(dict.fromkeys(type(of).__name__ for of in optimizers))
-    raise UsageError(
-        f"the state of {names} for {count:,} parameters is {_gib(size)}, but a slot state is limited to "
-        f"{_gib(_MOST_KEPT)}: use an optimizer with a smaller state, such as SGD with momentum, train fewer "
-        "parameters, or use DataParallel, whose optimizer runs on the servers"
-    )
 
 
 def _refuse_unreached(job: Job, state: Sequence[Stateful]) -> None:

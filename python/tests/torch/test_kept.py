@@ -38,6 +38,50 @@ def test_tensors() -> None:
     assert through([turned])[0].equal(turned)
 
 
+def test_pieces() -> None:
+    """A state is read in pieces of any size, from any position."""
+    state = {"large": torch.arange(50_000.0), "small": np.arange(3), "turned": torch.arange(6.0).reshape(2, 3).t()}
+    encoded = _state.Encoded(state)
+    whole = np.empty(encoded.size, np.uint8)
+    encoded.write(whole)
+    for size in (1000, 4096, encoded.size + 1):
+        piece = np.empty(size, np.uint8)
+        for at in range(0, encoded.size, size):
+            count = encoded.read(at, piece)
+            assert count == min(size, encoded.size - at)
+            assert (piece[:count] == whole[at : at + count]).all()
+    state["small"][0] = 7  # small values are copied, since a loader's threads may change them
+    encoded.write(again := np.empty_like(whole))
+    assert (again == whole).all()
+
+
+def test_streamed_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large state is stored in pieces. If the program cannot read it, the step fails with the reason."""
+    from perdure import job as of
+
+    monkeypatch.setattr(of, "_PIECE", 5000)
+    with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
+        for number in range(3):
+            encoded = _state.Encoded({"number": number, "weights": torch.full((9000,), float(number))})
+            job._save(encoded)
+            assert job._sending is not None
+            job.clock()
+            saved = job._load()
+            assert saved["number"] == number
+            assert saved["weights"].equal(torch.full((9000,), float(number)))
+
+        def broken(at: int, to: Any) -> int:
+            raise RuntimeError(f"no GPU at {at}")
+
+        monkeypatch.setattr(encoded, "read", broken)
+        job._save(encoded)
+        with pytest.raises(RuntimeError, match="no GPU at 0"):
+            job.clock()
+        job.save_state(b"small")  # the step can be repeated
+        job.clock()
+        assert job.load_state() == b"small"
+
+
 class Wrapped(torch.Tensor):
     """A tensor subclass, like those of 8-bit optimizers."""
 
