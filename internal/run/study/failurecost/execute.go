@@ -240,7 +240,7 @@ func (c *executor) findEpsilon(u *twin) (err error) {
 			"learning rate",
 			perdure.ErrUsage, u.seed)
 	}
-	u.reach, err = itercost.Kappa(itercost.EachClock(losses), u.epsilon)
+	u.reach, err = itercost.Kappa(losses, u.epsilon)
 	return err
 }
 
