@@ -24,8 +24,7 @@ type PartialCheckpoint struct {
 	saves  uint64
 	taken  int64
 	bytes  int64
-	files  []string             // existing files
-	states []checkpoint.FileRef // slot states to which the newest file refers
+	files  []string // existing files
 }
 
 // NewPartialCheckpoint starts with a shard whose rows are initial and of which nothing is saved.
@@ -79,7 +78,6 @@ func (s *PartialCheckpoint) Save(parts []*table.Part, rounds int64, of *checkpoi
 		return err
 	}
 	s.bytes += ref.Bytes
-	s.states = ref.States
 	s.ledger.Written(choice, protocol.SegmentFile(ref.Self()))
 	return s.drop(ref.File)
 }
@@ -97,12 +95,6 @@ func (s *PartialCheckpoint) drop(newest string) error {
 	s.files = stay
 	return s.in.Delete(gone...)
 }
-
-// Files returns the files of the running checkpoint, oldest first.
-func (s *PartialCheckpoint) Files() []protocol.SegmentFile { return slices.Clone(s.ledger.Files()) }
-
-// States returns the slot states to which the newest file refers.
-func (s *PartialCheckpoint) States() []checkpoint.FileRef { return s.states }
 
 // Bytes returns the number of bytes written.
 func (s *PartialCheckpoint) Bytes() int64 { return s.bytes }
