@@ -378,7 +378,6 @@ func TestOpenRefuses(t *testing.T) {
 		"use l2 for decay":                func(p *api.Params) { p.Rule.Decay = 0.1 },
 		"sgd without settings":            func(p *api.Params) { p.Rule.ClipNorm = 1 },
 		"learning rate -1":                func(p *api.Params) { p.Rule.Rate = -1 },
-		"batch of 64":                     func(p *api.Params) { p.Batch = 64 },
 		"0 workers":                       func(p *api.Params) { p.Slots = 0 },
 		"choose 0.0001 to 1":              func(p *api.Params) { p.Data = "synthetic:2" },
 		"rank 0":                          func(p *api.Params) { p.Factors.Rank = 0 },

@@ -61,15 +61,6 @@ type rows struct {
 
 // Open loads the data and returns the workload.
 func Open(p api.Params) (api.Workload, error) {
-	switch {
-	case p.FinalReLU:
-		return nil, fmt.Errorf("%w: mf has no final ReLU; remove that option", perdure.ErrUsage)
-	case p.ByLayer:
-		return nil, fmt.Errorf("%w: mf has no layers to partition by; remove that option", perdure.ErrUsage)
-	case p.Batch != 0:
-		return nil, fmt.Errorf("%w: mf: batch of %d; mf has no batches: set the clock fraction instead",
-			perdure.ErrUsage, p.Batch)
-	}
 	switch s := p.Factors.Solver; {
 	case s == SolverALS:
 		return openAlternating(p)
