@@ -73,15 +73,6 @@ func Open(p api.Params) (api.Workload, error) {
 	return openDescent(p)
 }
 
-// options returns the options of a model.
-func options(p api.Params) Options {
-	f := p.Factors
-	return Options{
-		Seed: p.Seed, Slots: p.Slots, Rank: f.Rank, L2: f.L2, ClockFraction: f.ClockFraction, WholeUsers: f.WholeUsers,
-		Implicit: f.Implicit,
-	}
-}
-
 func openDescent(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 {
 		return nil, fmt.Errorf("%w: mf: rule %s; mf supports only sgd without settings, which workers compute "+
@@ -98,7 +89,7 @@ func openDescent(p api.Params) (api.Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModel(data, options(p))
+	m, err := newModel(data, Options{p.Seed, p.Slots, p.Factors})
 	if err != nil {
 		return nil, err
 	}
