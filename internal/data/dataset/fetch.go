@@ -194,7 +194,7 @@ func runClient(ctx context.Context, dir, program string, args ...string) error {
 	return fmt.Errorf("%s %s failed: %s", program, args[0], strings.Join(why, ", "))
 }
 
-// maxUnpackedBytes is the max size of the files unpacked from one tar archive.
+// maxUnpackedBytes is the max size of the files unpacked from one archive.
 const maxUnpackedBytes = 1 << 30
 
 // untar unpacks the regular files of a gzip-compressed tar archive below dir.
@@ -236,7 +236,17 @@ func unzip(archive, dir string) error {
 		return readError(archive, "the archive", err)
 	}
 	defer func() { _ = z.Close() }() // only read
-	return os.CopyFS(dir, z)
+	total := uint64(0)
+	for _, f := range z.File {
+		total += min(f.UncompressedSize64, maxUnpackedBytes) // reading more of a file than this fails
+	}
+	if total >= maxUnpackedBytes {
+		return corrupt(archive, "holds more than %d bytes", int64(maxUnpackedBytes))
+	}
+	if err := os.CopyFS(dir, z); err != nil {
+		return readError(archive, "the archive", err)
+	}
+	return nil
 }
 
 func writeFile(to string, r io.Reader) error {
