@@ -229,7 +229,7 @@ var mistakes = []struct {
 	},
 	{"train cnn --combine sum --consistency bias=asp", 2, `table bias: combine sum does not work with asp`},
 	{"train mf --combine mean", 2, `mf: combine mean works only for softmax and cnn`},
-	{"train mf --batch 8", 2, `mf: batch of 8; mf has no batches`},
+	{"train mf --batch 8", 2, `mf has no batches: remove the batch size`},
 	{"train mf --rule adam", 2, `mf: rule adam; mf supports only sgd`},
 	{"train mf --rank 0", 2, `mf: rank 0; choose 1 to`},
 	{"train mf --l2 NaN", 2, `mf: l2 NaN is not`},

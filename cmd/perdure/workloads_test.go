@@ -117,7 +117,7 @@ func TestBowl(t *testing.T) {
 		t.Errorf("the distance from x* is %v after rows were lost, %v undisturbed", *lost.TestRMSE, *calm.TestRMSE)
 	}
 	wantRefused(t, exitUsage, "condition 0.5", "train", "quadratic", "--condition", "0.5")
-	wantRefused(t, exitUsage, "has no examples", "train", "quadratic", "--batch", "3")
+	wantRefused(t, exitUsage, "has no batches", "train", "quadratic", "--batch", "3")
 }
 
 // TestFullBatch: clocks over all examples reach a lower loss than clocks over a few, and survive kills.

@@ -1,6 +1,7 @@
 package itercost
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -17,7 +18,7 @@ func longTail(r *rand.Rand, n int) []Cost {
 // TestCoverage counts how many of 200 intervals of 95% contain the true value.
 func TestCoverage(t *testing.T) {
 	// Costs are whole clocks: ⌊1000·Exp⌋ has the mean 1/(e^0.001 − 1).
-	mean, median := 1/math.Expm1(0.001), 1000*math.Ln2
+	mean := 1 / math.Expm1(0.001)
 	for _, c := range []struct {
 		name        string
 		costs       int
@@ -27,11 +28,10 @@ func TestCoverage(t *testing.T) {
 	}{
 		{"mean", 20, mean, Bootstrap.Mean, 0.84, 0.92},
 		{"mean", 100, mean, Bootstrap.Mean, 0.91, 0.97},
-		{"median", 100, median, Bootstrap.Median, 0.91, 0.98},
 	} {
 		r, held := rand.New(rand.NewPCG(6, 0)), 0
 		for seed := range uint64(200) {
-			i, err := c.of(Bootstrap{Seed: seed, Draws: 300}, longTail(r, c.costs))
+			i, err := c.of(Bootstrap{Seed: seed}, longTail(r, c.costs))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,15 +52,11 @@ func TestSeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "865.8 [598.7, 1169]"; one.String() != want {
-		t.Errorf("%v, want %s: seeds mean something else than before", one, want)
+	if got, want := fmt.Sprintf("%.4g", one), "{865.8 598.7 1169}"; got != want {
+		t.Errorf("%s, want %s: seeds mean something else than before", got, want)
 	}
 	if two, err := (Bootstrap{Seed: 2}).Mean(costs); err != nil || two == one {
 		t.Errorf("another seed gives %v, %v again", two, err)
-	}
-	wide, err := Bootstrap{Seed: 1, Level: 0.99}.Mean(costs)
-	if err != nil || wide.Low >= one.Low || wide.High <= one.High {
-		t.Errorf("an interval of 99%% is %v, %v", wide, err)
 	}
 }
 
@@ -92,32 +88,19 @@ func TestPairs(t *testing.T) {
 	for _, c := range longTail(rand.New(rand.NewPCG(9, 0)), 40) {
 		pairs = append(pairs, Pair{c, Cost{c.Clocks + 10, false}})
 	}
-	ten := Interval{Exactly(-10), -10, -10}
-	if i, err := (Bootstrap{}).Difference(pairs); err != nil || i != ten {
+	if i, err := (Bootstrap{}).Difference(pairs); err != nil || i != (Interval{-10, -10, -10}) {
 		t.Errorf("difference %v, %v", i, err)
-	}
-	if i, err := (Bootstrap{}).MedianDifference(pairs); err != nil || i != ten {
-		t.Errorf("median difference %v, %v", i, err)
-	}
-	if i, err := (Bootstrap{}).Less(pairs); err != nil || i != (Interval{Exactly(1), 1, 1}) {
-		t.Errorf("less %v, %v", i, err)
-	}
-	i, err := Bootstrap{}.Ratio(pairs)
-	if err != nil || !(i.Low < i.Estimate.Low && i.Estimate.Low < i.High && i.High < 1 && i.Low > 0.9) {
-		t.Errorf("ratio %v, %v", i, err)
 	}
 }
 
-// TestCensoredIntervals checks that censored runs open an interval on the side on which they leave the statistic
-// undetermined, and that draws without a value are not discarded.
+// TestCensoredIntervals checks that draws without a value are not discarded: they open the interval on both sides.
 func TestCensoredIntervals(t *testing.T) {
-	costs := []Cost{{1, false}, {2, false}, {3, false}, {50, true}, {60, true}}
-	i, err := Bootstrap{}.Median(costs)
-	if err != nil || i.Estimate != Exactly(3) || i.Low != 1 || !math.IsInf(i.High, 1) {
-		t.Errorf("median %v, %v; want 3 [1, +Inf]", i, err)
-	}
-	i, err = Bootstrap{}.Mean([]Cost{{1, false}, {50, true}}) // a quarter of the draws has no mean
-	if err != nil || i.Estimate != Exactly(1) || !math.IsInf(i.Low, -1) || !math.IsInf(i.High, 1) {
+	i, err := Bootstrap{}.Mean([]Cost{{1, false}, {50, true}}) // a quarter of the draws has no mean
+	if err != nil || i.Estimate != 1 || !math.IsInf(i.Low, -1) || !math.IsInf(i.High, 1) {
 		t.Errorf("mean %v, %v; want 1 [-Inf, +Inf]", i, err)
 	}
+}
+
+func near(a, b, tolerance float64) bool {
+	return math.Abs(a-b) <= tolerance*max(math.Abs(a), math.Abs(b))
 }

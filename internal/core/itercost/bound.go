@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
 )
 
 // ErrRate is returned for c outside (0, 1): a run that does not contract has no bound.
@@ -78,3 +79,33 @@ func (b Bound) Cost(epsilon float64, undisturbed Reach) (int, error) {
 // more than this: with factors (0.1, 0.9), x₀ = (1, 0), δ = (0, 1) at clock 0 and ε
 // = 2e-6 it costs 119 clocks, and not 6.6. Use Cost there.
 func (b Bound) SimpleCost() float64 { return (b.logAll - b.logStart) / b.logC }
+
+// Rate estimates c, the factor by which each clock typically multiplies the distance to the optimum: the least-squares
+// slope of the logarithm of the distance over clocks. Distances must be above 0, at three clocks or more, without a
+// perturbation among them. Pass only the part of the series with a constant rate, in particular without the noise floor
+// at its end. A loss is not a distance: near a minimum, its excess over the minimum contracts by c².
+//
+// A Bound computed with this c is not a bound, only an estimate for a typical run. The hypothesis of [Bound] needs at
+// least the largest factor between two neighbors of the series, of the disturbed run as well as of its twin: a
+// perturbation may move a run to where it contracts more slowly than its twin ever did.
+func Rate(distances []float64) (c float64, err error) {
+	if err := checkSeries(distances); err != nil {
+		return 0, err
+	}
+	if len(distances) < 3 {
+		return 0, fmt.Errorf("%w: %d distances are too few to compute a rate; at least 3 are needed", ErrSeries,
+			len(distances))
+	}
+	clocks, logs := make([]float64, len(distances)), make([]float64, len(distances))
+	for i, d := range distances {
+		if d <= 0 {
+			return 0, fmt.Errorf("%w: the distance at clock %d is %v; end the series before it", ErrSeries, i, d)
+		}
+		clocks[i], logs[i] = float64(i), math.Log(d)
+	}
+	_, slope := stat.LinearRegression(clocks, logs, nil, false)
+	if slope >= 0 {
+		return 0, fmt.Errorf("%w: the distances do not decrease; their rate is %.4g", ErrRate, math.Exp(slope))
+	}
+	return math.Exp(slope), nil
+}

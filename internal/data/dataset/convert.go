@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -97,7 +98,7 @@ func findConversion(name string) *conversion {
 	return nil
 }
 
-func convert(c *conversion, from, dir string, progress io.Writer) (err error) {
+func convert(c *conversion, from, dir string, progress io.Writer) error {
 	target := filepath.Join(dir, c.target)
 	if _, err := os.Lstat(target); err == nil {
 		return fmt.Errorf("%w: %s already exists; remove it, or choose another --dir", perdure.ErrUsage, target)
@@ -105,28 +106,21 @@ func convert(c *conversion, from, dir string, progress io.Writer) (err error) {
 	if _, err := os.Stat(from); err != nil {
 		return openError(from, err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("dataset: convert %s: %w", c.name, err)
-	}
-	// In the target's parent directory, so that publishing the files stays within one file system.
-	temp, err := os.MkdirTemp(dir, ".convert-"+c.name+"-")
-	if err != nil {
-		return fmt.Errorf("dataset: convert %s: %w", c.name, err)
-	}
-	defer func() {
-		if removeErr := os.RemoveAll(temp); err == nil && removeErr != nil {
-			err = fmt.Errorf("dataset: convert %s: %w", c.name, removeErr)
+	to := &staging{}
+	err := inTemp(dir, ".convert-"+c.name+"-", func(temp string) error {
+		to.dir = filepath.Join(temp, "stage")
+		if err := os.Mkdir(to.dir, 0o755); err != nil {
+			return err
 		}
-	}()
-	to := &staging{dir: filepath.Join(temp, "stage")}
-	if err := os.Mkdir(to.dir, 0o755); err != nil {
-		return fmt.Errorf("dataset: convert %s: %w", c.name, err)
-	}
-	printProgress(progress, "converting %s", from)
-	if err := to.close(c.write(from, temp, to)); err != nil {
+		printProgress(progress, "converting %s", from)
+		if err := to.close(c.write(from, temp, to)); err != nil {
+			return err
+		}
+		return to.publish(c, target)
+	})
+	if fault := (*FileError)(nil); errors.As(err, &fault) {
 		return err // it names the file
-	}
-	if err := to.publish(c, target); err != nil {
+	} else if err != nil {
 		return fmt.Errorf("dataset: convert %s: %w", c.name, err)
 	}
 	same := true

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -14,7 +15,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -52,7 +52,7 @@ func unknownSet(name string, known []Set) error {
 	return fmt.Errorf("%w: unknown data set %q; choose %s", perdure.ErrUsage, name, strings.Join(names, " or "))
 }
 
-func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err error) {
+func fetch(ctx context.Context, s *source, dir string, progress io.Writer) error {
 	target := filepath.Join(dir, s.name)
 	if there, err := installed(s, target); err != nil {
 		return err
@@ -66,32 +66,34 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) (err 
 				s.manualInstructions(target))
 		}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
-	}
-	// In the target's parent directory, so that the final rename stays within one file system.
-	temp, err := os.MkdirTemp(dir, ".fetch-"+s.name+"-")
+	err := inTemp(dir, ".fetch-"+s.name+"-", func(temp string) error {
+		printProgress(progress, "downloading the package %s with %s", s.pkg, s.downloader.programs[0])
+		if err := s.downloader.download(ctx, s.pkg, temp); ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
+			return fmt.Errorf("%w; if it keeps failing: %s", err, s.manualInstructions(target))
+		}
+		printProgress(progress, "checking %d files", len(s.files))
+		return install(s, filepath.Join(temp, filepath.FromSlash(s.dir)), temp, target)
+	})
 	if err != nil {
-		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
-	}
-	defer func() {
-		if removeErr := os.RemoveAll(temp); err == nil && removeErr != nil {
-			err = fmt.Errorf("dataset: fetch %s: %w", s.name, removeErr)
-		}
-	}()
-	printProgress(progress, "downloading the package %s with %s", s.pkg, s.downloader.programs[0])
-	if err := s.downloader.download(ctx, s.pkg, temp); err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("dataset: fetch %s: %w", s.name, context.Cause(ctx))
-		}
-		return fmt.Errorf("dataset: fetch %s: %w; if it keeps failing: %s", s.name, err, s.manualInstructions(target))
-	}
-	printProgress(progress, "checking %d files", len(s.files))
-	if err := install(s, filepath.Join(temp, filepath.FromSlash(s.dir)), temp, target); err != nil {
 		return fmt.Errorf("dataset: fetch %s: %w", s.name, err)
 	}
 	printProgress(progress, "%s is ready; %s", s.name, s.trainCommand(target))
 	return nil
+}
+
+// inTemp calls do with a temporary directory in dir, so that renaming a file from it to dir stays within one file
+// system, and removes the directory.
+func inTemp(dir, prefix string, do func(temp string) error) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp(dir, prefix)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(do(temp), os.RemoveAll(temp))
 }
 
 // installed reports whether the target contains the set. A target with other content is an error, so that a user's
@@ -218,55 +220,33 @@ func untar(archive, dir string) (err error) {
 		if h.Typeflag != tar.TypeReg {
 			continue
 		}
-		to, ok := localPath(dir, h.Name)
-		if !ok {
+		if !filepath.IsLocal(filepath.FromSlash(h.Name)) {
 			return corrupt(archive, "contains the name %q, which points outside of the archive", h.Name)
 		}
-		if err := writeFile(to, r); err != nil {
+		if err := writeFile(filepath.Join(dir, filepath.FromSlash(h.Name)), r); err != nil {
 			return readError(archive, h.Name, err)
 		}
 	}
 }
 
-// unzip unpacks the regular files of a zip archive below dir.
+// unzip unpacks a zip archive below dir.
 func unzip(archive, dir string) error {
 	z, err := zip.OpenReader(archive)
 	if err != nil {
 		return readError(archive, "the archive", err)
 	}
 	defer func() { _ = z.Close() }() // only read
-	left := int64(maxUnpackedBytes)
+	total := uint64(0)
 	for _, f := range z.File {
-		if !f.Mode().IsRegular() {
-			continue
-		}
-		to, ok := localPath(dir, f.Name)
-		if !ok {
-			return corrupt(archive, "contains the name %q, which points outside of the archive", f.Name)
-		}
-		r, err := f.Open()
-		if err != nil {
-			return readError(archive, f.Name, err)
-		}
-		limited := &io.LimitedReader{R: r, N: left}
-		err = errors.Join(writeFile(to, limited), r.Close())
-		if err != nil {
-			return readError(archive, f.Name, err)
-		}
-		if left = limited.N; left == 0 {
-			return corrupt(archive, "holds more than %d bytes", int64(maxUnpackedBytes))
-		}
+		total += min(f.UncompressedSize64, maxUnpackedBytes) // reading more of a file than this fails
+	}
+	if total >= maxUnpackedBytes {
+		return corrupt(archive, "holds more than %d bytes", int64(maxUnpackedBytes))
+	}
+	if err := os.CopyFS(dir, z); err != nil {
+		return readError(archive, "the archive", err)
 	}
 	return nil
-}
-
-// localPath converts a name inside an archive to one below dir; ok is false for names that would be outside of dir.
-func localPath(dir, name string) (p string, ok bool) {
-	local, err := filepath.Localize(path.Clean(name))
-	if err != nil {
-		return "", false
-	}
-	return filepath.Join(dir, local), true
 }
 
 func writeFile(to string, r io.Reader) error {

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -257,10 +258,12 @@ func TestFetchForReal(t *testing.T) {
 // TestUnzip: a wheel's files are unpacked, and none outside of the directory.
 func TestUnzip(t *testing.T) {
 	dir := t.TempDir()
-	pack := func(name, file string) string {
+	pack := func(name, file string, size uint64) string {
 		var b bytes.Buffer
 		z := zip.NewWriter(&b)
-		w, err := z.Create(file)
+		w, err := z.CreateRaw(&zip.FileHeader{
+			Name: file, CRC32: crc32.ChecksumIEEE([]byte("inside")), CompressedSize64: 6, UncompressedSize64: size,
+		})
 		if err == nil {
 			_, err = w.Write([]byte("inside"))
 		}
@@ -269,14 +272,23 @@ func TestUnzip(t *testing.T) {
 		}
 		return filepath.Join(dir, name)
 	}
-	if err := unzip(pack("good.whl", "a/b"), dir); err != nil {
+	if err := unzip(pack("good.whl", "a/b", 6), dir); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "a", "b")); err != nil || string(got) != "inside" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if err := unzip(pack("bad.whl", "../../b"), dir); err == nil {
-		t.Error("a name that points outside of the archive was unpacked")
+	below := filepath.Join(dir, "x", "y")
+	_ = unzip(pack("bad.whl", "../../b", 6), below) // rejected, or unpacked below the directory
+	if _, err := os.Stat(filepath.Join(dir, "b")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a name that points outside of the archive was unpacked there: %v", err)
+	}
+	if err := unzip(pack("large.whl", "c", maxUnpackedBytes), below); err == nil ||
+		!strings.Contains(err.Error(), "holds more than") {
+		t.Errorf("too large: %v", err)
+	}
+	if err := unzip(pack("short.whl", "c", 5), below); err == nil || !strings.Contains(err.Error(), "short.whl") {
+		t.Errorf("more data than declared: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "none.whl"), []byte("no zip"), 0o644); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func SyntheticRatings(factor float64) (*Ratings, error) {
 	}
 	root := math.Cbrt(factor)
 	users, items := int(math.Round(netflixUsers*root*root)), int(math.Round(netflixItems*root))
-	s := newRatingGenerator(users, items)
+	s := newRatingGenerator(items)
 	mean := netflixRatings * factor / float64(users)
 	total := int(netflixRatings * factor)
 	r := &Ratings{
@@ -96,7 +96,7 @@ const (
 	orderSeed
 )
 
-func newRatingGenerator(users, items int) *ratingGenerator {
+func newRatingGenerator(items int) *ratingGenerator {
 	s := &ratingGenerator{
 		items: make([]factorVector, items), popular: make([]int32, items),
 		lastRatedBy: make([]int32, items),

@@ -378,6 +378,14 @@ func readValues(r io.ReaderAt, t *Tensor, e entry, base, size int64) error {
 	return nil
 }
 
+// Find returns the tensor with a name, or nil.
+func Find(tensors []Tensor, name string) *Tensor {
+	if i := slices.IndexFunc(tensors, func(t Tensor) bool { return t.Name == name }); i >= 0 {
+		return &tensors[i]
+	}
+	return nil
+}
+
 // Hash returns a model's hash: SHA-256, in hexadecimal, over the tensors in ascending order of their names' bytes, and
 // nothing else. For each tensor it covers, little-endian:
 //

@@ -133,11 +133,8 @@ func open(l net.Listener, addr string, log *slog.Logger) *Endpoint {
 	return e
 }
 
-func (e *Endpoint) serve(
-	l net.Listener,
-) {
-	go func() { _ = e.served.Serve(l) }()
-} // returns when the Endpoint is closed
+// serve accepts connections until the Endpoint is closed.
+func (e *Endpoint) serve(l net.Listener) { go func() { _ = e.served.Serve(l) }() }
 
 // Addr returns the address that the Endpoint listens on.
 func (e *Endpoint) Addr() string { return e.addr }

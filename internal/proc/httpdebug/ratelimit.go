@@ -4,6 +4,7 @@ import (
 	"context"
 	"log"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -111,10 +112,8 @@ func (k *kinds) end(name string) {
 }
 
 func kindOf(a slog.Attr) string {
-	for _, key := range kindAttrs {
-		if a.Key == key {
-			return " " + key + "=" + a.Value.String()
-		}
+	if slices.Contains(kindAttrs, a.Key) {
+		return " " + a.Key + "=" + a.Value.String()
 	}
 	return ""
 }

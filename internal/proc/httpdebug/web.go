@@ -3,6 +3,7 @@ package httpdebug
 import (
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -42,12 +43,7 @@ func (a *connLimit) stateChanged(c net.Conn, s http.ConnState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s != http.StateNew {
-		for i := range a.conns {
-			if a.conns[i] == c {
-				a.conns = append(a.conns[:i], a.conns[i+1:]...)
-				return
-			}
-		}
+		a.conns = slices.DeleteFunc(a.conns, func(o net.Conn) bool { return o == c })
 		return
 	}
 	if a.conns = append(a.conns, c); len(a.conns) > MaxConnections {

@@ -298,22 +298,14 @@ func readRevocations(path string, trusted []*x509.Certificate) (map[string]bool,
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		if !signed(list, trusted) {
+		signed := func(by *x509.Certificate) bool { return list.CheckSignatureFrom(by) == nil }
+		if !slices.ContainsFunc(trusted, signed) {
 			return nil, fmt.Errorf("%s is not signed by any certificate in %s", path, CAFile)
 		}
 		for _, e := range list.RevokedCertificateEntries {
 			serials[e.SerialNumber.String()] = true
 		}
 	}
-}
-
-func signed(list *x509.RevocationList, trusted []*x509.Certificate) bool {
-	for _, c := range trusted {
-		if list.CheckSignatureFrom(c) == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // readPrivate reads a file with a key. It returns an error if other users can access the file.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -93,14 +94,12 @@ func (r *Ring) verify(shown []*x509.Certificate, use x509.ExtKeyUsage, roles []R
 			fmt.Errorf("its certificate is for job %s, but ours is for %s", who.Domain, now.identity.Domain),
 		}
 	}
-	for _, role := range roles {
-		if who.Role == role {
-			return nil
+	if !slices.Contains(roles, who.Role) {
+		return permanentError{
+			fmt.Errorf("its certificate has the role %s, which is not allowed for this connection", who.Role),
 		}
 	}
-	return permanentError{
-		fmt.Errorf("its certificate has the role %s, which is not allowed for this connection", who.Role),
-	}
+	return nil
 }
 
 // describe returns a certificate's serial number, followed by its identity if it has one.

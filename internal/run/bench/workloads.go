@@ -158,10 +158,8 @@ func (b *WorkloadsOptions) mf() (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := mf.Options{
-		Seed: 1, Slots: 1, Rank: mf.Defaults.Rank, L2: mf.Defaults.L2,
-		ClockFraction: mf.Defaults.ClockFraction, WholeUsers: true,
-	}
+	o := mf.Options{Seed: 1, Slots: 1, Factors: mf.Defaults}
+	o.WholeUsers = true
 	rule := perdure.Rule{Kind: perdure.RuleSGD, Rate: 0.001} // the speed does not depend on it
 	p, err := mf.NewPlain(data, o, func(c perdure.Clock) float32 { return rule.RateAt(c) })
 	if err != nil {
@@ -197,10 +195,8 @@ func (b *WorkloadsOptions) alternating(name string, rank int, clocks int64) (*co
 	if err != nil {
 		return nil, err
 	}
-	o := mf.Options{
-		Seed: 1, Rank: rank, L2: mf.AlternatingDefaults.L2,
-		ClockFraction: mf.AlternatingDefaults.ClockFraction,
-	}
+	o := mf.Options{Seed: 1, Factors: mf.AlternatingDefaults}
+	o.Rank = rank
 	p, err := mf.NewPlainAlternating(data, o)
 	if err != nil {
 		return nil, err

@@ -161,7 +161,7 @@ func (f *Location) model(k *checkpoint.Info) ([]safetensors.Tensor, error) {
 			return nil, err
 		}
 		for t, part := range r.parts {
-			tables[t].add(part.Image())
+			tables[t].Add(part.Image())
 		}
 	}
 	for _, ref := range m.Segments {
@@ -174,16 +174,16 @@ func (f *Location) model(k *checkpoint.Info) ([]safetensors.Tensor, error) {
 		}
 		for t, spec := range m.Tables {
 			if t < len(s.Tables) {
-				tables[t].add(s.Tables[t].Image)
+				tables[t].Add(s.Tables[t].Image)
 			} else if !spec.Sparse { // added after the cut, so it has its initial rows
 				first, rows := placement.Range(&spec, m.Job.Shards, ref.Shard)
-				tables[t].add(table.New(spec, perdure.TableID(t), m.Job.Seed, first, rows).Image())
+				tables[t].Add(table.New(spec, perdure.TableID(t), m.Job.Seed, first, rows).Image())
 			}
 		}
 	}
 	var all []safetensors.Tensor
 	for i := range tables {
-		more, err := tables[i].tensors(m.Tables[i])
+		more, err := tables[i].Tensors(m.Tables[i])
 		if err != nil {
 			return nil, err
 		}
@@ -192,15 +192,9 @@ func (f *Location) model(k *checkpoint.Info) ([]safetensors.Tensor, error) {
 	return all, nil
 }
 
-// values are the rows of a table, in the order of shards. The rows of a dense table are then in order.
-type values struct {
-	rows []float32
-	ids  []perdure.RowID
-}
-
 // newValues allocates the values of a checkpoint's tables. The size of the files limits the allocation, except for
 // running checkpoints, whose initial rows are in no file.
-func newValues(k *checkpoint.Info) []values {
+func newValues(k *checkpoint.Info) []modelfile.Values {
 	most := int64(0) // in values
 	for _, file := range k.Files() {
 		most += file.Bytes / 4
@@ -209,29 +203,11 @@ func newValues(k *checkpoint.Info) []values {
 		most = math.MaxInt64
 	}
 	m := &k.Manifest
-	tables := make([]values, len(m.Tables))
+	tables := make([]modelfile.Values, len(m.Tables))
 	for i, t := range m.Tables {
 		if !t.Sparse {
-			tables[i].rows = make([]float32, 0, min(t.Rows, most/int64(t.Dim))*int64(t.Dim))
+			tables[i].Rows = make([]float32, 0, min(t.Rows, most/int64(t.Dim))*int64(t.Dim))
 		}
 	}
 	return tables
-}
-
-func (v *values) add(img table.Image) {
-	for _, piece := range img.Planes[0] {
-		v.rows = append(v.rows, piece...)
-	}
-	for _, piece := range img.IDs {
-		v.ids = append(v.ids, piece...)
-	}
-}
-
-func (v *values) tensors(spec perdure.TableSpec) ([]safetensors.Tensor, error) {
-	if !spec.Sparse {
-		shape := []int64{spec.Rows, int64(spec.Dim)}
-		return []safetensors.Tensor{{Name: spec.Name, Shape: shape, Data: v.rows}}, nil
-	}
-	rows, ids, err := safetensors.Sparse(spec.Name, spec.Dim, v.ids, v.rows)
-	return []safetensors.Tensor{rows, ids}, err
 }

@@ -32,9 +32,7 @@ func (f *Location) Choose() (*checkpoint.Info, error) {
 
 // Fork writes a checkpoint returned by Choose as a checkpoint of another job to the folder to. Files are rewritten,
 // because each names its job. If the job saves rows individually, Fork writes a running checkpoint and returns the
-// job's initial state. From the checkpoint of a cut it derives, if possible, the rows that the job's selector would
-// have saved so far, and writes them in addition to the cut (see rewind). Otherwise all rows count as saved at the
-// cut's clock.
+// job's initial state. All rows of a cut count as saved at its clock.
 func (f *Location) Fork(
 	k *checkpoint.Info,
 	to *Location,
@@ -45,8 +43,6 @@ func (f *Location) Fork(
 		return nil, fmt.Errorf("%w: %s has rows of different clocks; to continue from it, use the recovery strategy "+
 			"scar",
 			perdure.ErrUsage, k.File)
-	case rows && k.Number == 0 && k.Cut > 0:
-		saved, err = f.forkSelected(k, to, job)
 	case rows:
 		saved, err = f.forkRows(k, to, job)
 	default:
@@ -90,56 +86,40 @@ func (f *Location) copyStates(to *Location, files []checkpoint.FileRef) error {
 	return nil
 }
 
-// forkRows writes a running checkpoint.
+// forkRows writes a running checkpoint, and copies the slot states to which its newest files refer. A job starts from
+// it.
 func (f *Location) forkRows(
 	k *checkpoint.Info,
 	to *Location,
 	job *perdure.JobSpec,
 ) (*settings.RunningCheckpoint, error) {
 	m := &k.Manifest
-	var all [][]protocol.SavedFile
-	var states [][]checkpoint.FileRef
-	for shard := range perdure.ShardID(job.Shards) {
-		layers, err := f.layers(k, shard)
-		var files []protocol.SavedFile
-		var refers []checkpoint.FileRef // of the newest segment
-		for i, s := range layers {
-			if err != nil {
-				break
-			}
-			s.Job, s.Generation, s.Epoch, s.Number = job.ID, m.Generation, 1, uint64(i+1)
-			var ref checkpoint.SegmentRef
-			ref, err = checkpoint.WriteSegment(to.Store, s)
-			files, refers = append(files, protocol.SavedFile(ref.Self())), ref.States
-		}
-		if err != nil {
-			return nil, err
-		}
-		all, states = append(all, files), append(states, refers)
-	}
-	return f.publish(m, to, job, all, states)
-}
-
-// publish writes the manifest of a running checkpoint that consists of these files, by shard. A job starts from it.
-// publish also copies the slot states to which the newest files refer.
-func (f *Location) publish(m *checkpoint.Manifest, to *Location, job *perdure.JobSpec, files [][]protocol.SavedFile,
-	refers [][]checkpoint.FileRef,
-) (*settings.RunningCheckpoint, error) {
 	fork := checkpoint.Running{
 		Number: 1, Job: *job, Generation: m.Generation, Clock: m.Cut, Tables: m.Tables, Slots: m.Slots,
 		PastClocks: m.PastClocks, SavedAt: f.Now.UTC(),
 	}
-	saved := &settings.RunningCheckpoint{Number: fork.Number, Files: files}
-	for shard, list := range files {
-		one := checkpoint.RunningShard{Shard: perdure.ShardID(shard), States: refers[shard]}
+	saved := &settings.RunningCheckpoint{Number: fork.Number}
+	for shard := range perdure.ShardID(job.Shards) {
+		layers, err := f.layers(k, shard)
+		if err != nil {
+			return nil, err
+		}
+		one := checkpoint.RunningShard{Shard: shard}
+		var files []protocol.SavedFile
+		for i, s := range layers {
+			s.Job, s.Generation, s.Epoch, s.Number = job.ID, m.Generation, 1, uint64(i+1)
+			ref, err := checkpoint.WriteSegment(to.Store, s)
+			if err != nil {
+				return nil, err
+			}
+			one.Files, one.States = append(one.Files, ref.Self()), ref.States
+			files = append(files, protocol.SavedFile(ref.Self()))
+		}
 		if err := f.copyStates(to, one.States); err != nil {
 			return nil, err
 		}
-		saved.ReferToStates(shard, job.Shards, one.States)
-		for _, file := range list {
-			one.Files = append(one.Files, checkpoint.FileRef(file))
-		}
-		fork.Shards = append(fork.Shards, one)
+		saved.ReferToStates(int(shard), job.Shards, one.States)
+		saved.Files, fork.Shards = append(saved.Files, files), append(fork.Shards, one)
 	}
 	return saved, checkpoint.PublishRunning(to.Store, fork)
 }

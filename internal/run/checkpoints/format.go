@@ -7,21 +7,6 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// size formats a number of bytes.
-func size(n int64) string {
-	v := float64(n)
-	for _, unit := range []string{"B", "kB", "MB", "GB"} {
-		switch {
-		case v < 999.95 && unit == "B":
-			return fmt.Sprintf("%.0f B", v)
-		case v < 999.95:
-			return fmt.Sprintf("%.1f %s", v, unit)
-		}
-		v /= 1000
-	}
-	return fmt.Sprintf("%.1f TB", v)
-}
-
 // age formats a duration since an event.
 func age(d time.Duration) string {
 	s := int64(max(d, 0) / time.Second)

@@ -132,7 +132,7 @@ func (l *list) print(out io.Writer, now time.Time) {
 		c := &l.Checkpoints[i]
 		text := []string{clockText(c.Clock), fmt.Sprint(c.Generation), "-", "-", "-", "-", "-"}
 		if c.SavedAt != nil {
-			text = append(text[:2], age(now.Sub(*c.SavedAt)), size(*c.Bytes), c.files(), c.oldest(),
+			text = append(text[:2], age(now.Sub(*c.SavedAt)), humanize.Bytes(*c.Bytes), c.files(), c.oldest(),
 				c.Strategy.String())
 		}
 		if !running {
@@ -147,7 +147,7 @@ func (l *list) print(out io.Writer, now time.Time) {
 	}
 	if n := len(l.Loose); n > 0 {
 		fmt.Fprintf(out, "%s of no checkpoint, %s: being written, or left over\n", humanize.Count(n, "file"),
-			size(loose))
+			humanize.Bytes(loose))
 	}
 }
 

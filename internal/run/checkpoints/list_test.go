@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/run/humanize"
 )
 
 // TestList checks the list: one line per checkpoint, newest first, at most 80 columns wide, and the newest whole one is
@@ -134,7 +135,7 @@ func TestVerify(t *testing.T) {
 	want := `^clock 30: whole: 2 shards, 2 segments, 13 rows in 2 tables
 clock 20: whole: 2 shards, 4 segments, 13 rows in 2 tables
 clock 10: whole: 2 shards, 2 segments, 13 rows in 2 tables
-read ` + regexp.QuoteMeta(size(int64(bytesOf))) + ` of 6 files in \d\.\d{3} s: [\d.]+ .?B/s
+read ` + regexp.QuoteMeta(humanize.Bytes(int64(bytesOf))) + ` of 6 files in \d\.\d{3} s: [\d.]+ .?B/s
 $`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
 		t.Errorf("output\n%s", &out)

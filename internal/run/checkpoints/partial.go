@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/scar"
 	"github.com/perdure/perdure/internal/data/checkpoint"
@@ -24,8 +23,7 @@ type PartialCheckpoint struct {
 	saves  uint64
 	taken  int64
 	bytes  int64
-	files  []string             // existing files
-	states []checkpoint.FileRef // slot states to which the newest file refers
+	files  []string // existing files
 }
 
 // NewPartialCheckpoint starts with a shard whose rows are initial and of which nothing is saved.
@@ -79,7 +77,6 @@ func (s *PartialCheckpoint) Save(parts []*table.Part, rounds int64, of *checkpoi
 		return err
 	}
 	s.bytes += ref.Bytes
-	s.states = ref.States
 	s.ledger.Written(choice, protocol.SegmentFile(ref.Self()))
 	return s.drop(ref.File)
 }
@@ -98,46 +95,30 @@ func (s *PartialCheckpoint) drop(newest string) error {
 	return s.in.Delete(gone...)
 }
 
-// Files returns the files of the running checkpoint, oldest first.
-func (s *PartialCheckpoint) Files() []protocol.SegmentFile { return slices.Clone(s.ledger.Files()) }
-
-// States returns the slot states to which the newest file refers.
-func (s *PartialCheckpoint) States() []checkpoint.FileRef { return s.states }
-
 // Bytes returns the number of bytes written.
 func (s *PartialCheckpoint) Bytes() int64 { return s.bytes }
 
 // SavedRows returns the shard's rows as last saved. It changes nothing.
 func (s *PartialCheckpoint) SavedRows(specs []perdure.TableSpec) ([]*table.Part, error) {
-	parts, _, err := s.savedLayers(specs)
-	return parts, err
+	r, err := s.restore(specs)
+	if err != nil {
+		return nil, err
+	}
+	return r.parts, nil
 }
 
-func (s *PartialCheckpoint) savedLayers(specs []perdure.TableSpec) ([]*table.Part, *checkpoint.RowOrigins, error) {
-	var parts []*table.Part
-	files := make([]checkpoint.FileRef, 0, len(s.files))
+func (s *PartialCheckpoint) restore(specs []perdure.TableSpec) (*restoredShard, error) {
+	var files []checkpoint.FileRef
 	for _, f := range s.ledger.Files() {
 		files = append(files, checkpoint.FileRef(f))
 	}
-	for t, spec := range specs {
-		first, rows := placement.Range(&spec, s.job.Shards, s.id)
-		if len(files) == 0 {
-			parts = append(parts, table.New(spec, perdure.TableID(t), s.job.Seed, first, rows))
-		} else {
-			parts = append(parts, table.NewUninitialized(spec, perdure.TableID(t), s.job.Seed, first, rows))
-		}
-	}
-	if len(files) == 0 {
-		return parts, nil, nil
-	}
-	layers, err := checkpoint.RestoreRows(s.in, s.job.ID, s.id, files, parts)
-	return parts, layers, err
+	return restoreRows(s.in, s.job, s.id, files, specs)
 }
 
 // SimulateLoss simulates the death of the shard. It returns the rows as last saved, with which the shard continues, and
 // starts a new ledger.
 func (s *PartialCheckpoint) SimulateLoss(specs []perdure.TableSpec) ([]*table.Part, error) {
-	parts, layers, err := s.savedLayers(specs)
+	r, err := s.restore(specs)
 	if err != nil {
 		return nil, err
 	}
@@ -145,15 +126,15 @@ func (s *PartialCheckpoint) SimulateLoss(specs []perdure.TableSpec) ([]*table.Pa
 	with.Saves = uint64(s.taken) // prevents random from repeating its choices
 	files := s.ledger.Files()
 	s.ledger.Close()
-	if layers == nil {
-		s.ledger = scar.New(with)
-		for t, p := range parts {
-			s.ledger.Added(perdure.TableID(t), p)
-		}
-		return parts, nil
+	if len(files) > 0 {
+		s.ledger = scar.Resume(with, r.parts, files, r.layers.FileIndex)
+		return r.parts, nil
 	}
-	s.ledger = scar.Resume(with, parts, files, layers.FileIndex)
-	return parts, nil
+	s.ledger = scar.New(with)
+	for t, p := range r.parts {
+		s.ledger.Added(perdure.TableID(t), p)
+	}
+	return r.parts, nil
 }
 
 // pieceBytes is the size of the pieces in which a table is read.

@@ -66,7 +66,7 @@ func (f *Location) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 		}
 	}
 	tell.Line("%s %s, %s in all, %s", did, humanize.Count(p.Checkpoints, "checkpoint"),
-		humanize.Count(len(p.Files), "file"), size(p.Bytes))
+		humanize.Count(len(p.Files), "file"), humanize.Bytes(p.Bytes))
 	return tell.End(p)
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/data/checkpoint"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -56,13 +57,20 @@ type restoredShard struct {
 
 // restore returns a shard's rows as last saved. Rows that were never saved have their initial values.
 func (f *Location) restore(m *checkpoint.Running, shard perdure.ShardID) (*restoredShard, error) {
+	return restoreRows(f.Store, &m.Job, shard, m.Shards[shard].Files, m.Tables)
+}
+
+// restoreRows returns the shard's rows as in the files; the others have their initial values.
+func restoreRows(in store.Store, job *perdure.JobSpec, shard perdure.ShardID, files []checkpoint.FileRef,
+	specs []perdure.TableSpec,
+) (*restoredShard, error) {
 	r := &restoredShard{}
-	for t, spec := range m.Tables {
-		first, rows := placement.Range(&spec, m.Job.Shards, shard)
-		r.parts = append(r.parts, table.NewUninitialized(spec, perdure.TableID(t), m.Job.Seed, first, rows))
+	for t, spec := range specs {
+		first, rows := placement.Range(&spec, job.Shards, shard)
+		r.parts = append(r.parts, table.NewUninitialized(spec, perdure.TableID(t), job.Seed, first, rows))
 	}
 	var err error
-	r.layers, err = checkpoint.RestoreRows(f.Store, m.Job.ID, shard, m.Shards[shard].Files, r.parts)
+	r.layers, err = checkpoint.RestoreRows(in, job.ID, shard, files, r.parts)
 	return r, err
 }
 

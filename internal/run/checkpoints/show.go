@@ -171,7 +171,8 @@ func (s *showResult) print(out io.Writer, dir string, now time.Time) {
 	fmt.Fprintf(out, "  started   %s, %s, %s\n", humanize.Count(j.Slots, "worker"), humanize.Count(j.Servers, "server"),
 		humanize.Count(j.Shards, "shard"))
 	fmt.Fprintf(out, "  under     %s, %s\n", j.Models(), j.Recovery)
-	fmt.Fprintf(out, "  bytes     %s in %s\n", size(*s.Bytes), humanize.Count(*s.Segments+*s.Follows, "segment"))
+	fmt.Fprintf(out, "  bytes     %s in %s\n", humanize.Bytes(*s.Bytes),
+		humanize.Count(*s.Segments+*s.Follows, "segment"))
 	s.printAges(out)
 	for i, interval := range s.Slots {
 		if interval != (protocol.Interval{}) {
@@ -238,7 +239,7 @@ func (s *showResult) printShards(out io.Writer) {
 			} else {
 				fmt.Fprint(w, "\tfollows\t")
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", size(file.Bytes), file.CRC32C, file.File)
+			fmt.Fprintf(w, "%s\t%s\t%s\n", humanize.Bytes(file.Bytes), file.CRC32C, file.File)
 		}
 	}
 	_ = w.Flush() // out keeps its own errors
@@ -270,7 +271,8 @@ func (s *showResult) printRows(w *tabwriter.Writer) {
 			if file.Rows != nil {
 				clock, rows = fmt.Sprint(*file.Clock), fmt.Sprint(*file.Rows)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shard, clock, rows, size(file.Bytes), file.CRC32C, file.File)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", shard, clock, rows, humanize.Bytes(file.Bytes), file.CRC32C,
+				file.File)
 			shard = ""
 		}
 		if one.Initial != nil && *one.Initial > 0 || len(one.Files) == 0 {

@@ -3,7 +3,6 @@ package checkpoints
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -44,7 +43,7 @@ type snapshotVerifyResult struct {
 
 // verifySnapshots reads snapshots and the other files of their store. It ignores snapshots that the job has deleted
 // since they were listed.
-func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool) error {
+func verifySnapshots(tell *humanize.Printer, in store.Store, names []string) error {
 	began, bytes, bad := time.Now(), int64(0), 0
 	all, job := []snapshotVerifyResult{}, ""
 	for _, name := range names {
@@ -59,9 +58,8 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 		} else {
 			job, bytes = of, bytes+n
 		}
-		if all = append(all, v); !asJSON {
-			fmt.Fprintln(out, strings.Join(append([]string{name + ": " + wholeText(v.Whole)}, v.Defects...), "\n  "))
-		}
+		all = append(all, v)
+		tell.Line("%s", strings.Join(append([]string{name + ": " + wholeText(v.Whole)}, v.Defects...), "\n  "))
 	}
 	others, err := strays(in, checkpoint.NewAudit(in), &checkpoint.Listing{})
 	if err != nil {
@@ -69,19 +67,12 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 	}
 	for _, d := range others {
 		bad++
-		v := snapshotVerifyResult{File: d.File, Defects: []string{d.String()}}
-		if all = append(all, v); !asJSON {
-			fmt.Fprintln(out, d)
-		}
+		all = append(all, snapshotVerifyResult{File: d.File, Defects: []string{d.String()}})
+		tell.Line("%s", d)
 	}
-	took := time.Since(began).Seconds()
-	if asJSON {
-		if err := humanize.JSON(out, all); err != nil {
-			return err
-		}
-	} else {
-		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(bytes), humanize.Count(len(all), "file"), took,
-			size(int64(float64(bytes)/max(took, 1e-9))))
+	tellSpeed(tell, bytes, len(all), began)
+	if err := tell.End(all); err != nil {
+		return err
 	}
 	if bad > 0 {
 		return fmt.Errorf("%s: %s, %d not whole", in, humanize.Count(len(all), "file"), bad)

@@ -19,9 +19,9 @@ func (f *Location) Verify(out io.Writer, asJSON bool) error {
 	if in, names, err := snapshotsOf(f.Run, f.Store); err != nil {
 		return err
 	} else if len(names) > 0 && f.Clock == nil {
-		return verifySnapshots(out, in, names, asJSON)
+		return verifySnapshots(humanize.NewPrinter(out, asJSON), in, names)
 	}
-	return f.withRetries(func() (meanwhile bool, err error) { return f.verify(out, asJSON) })
+	return f.withRetries(func() (meanwhile bool, err error) { return f.verify(humanize.NewPrinter(out, asJSON)) })
 }
 
 // verifyResult is the JSON output of Verify for a checkpoint.
@@ -40,7 +40,7 @@ func newVerifyResult(k *checkpoint.Info, wrong []checkpoint.Defect, whole bool) 
 }
 
 // verify makes one attempt. meanwhile reports whether the job has deleted all checkpoints meanwhile.
-func (f *Location) verify(out io.Writer, asJSON bool) (meanwhile bool, err error) {
+func (f *Location) verify(tell *humanize.Printer) (meanwhile bool, err error) {
 	found, err := f.selected()
 	if err != nil {
 		return false, err
@@ -56,9 +56,8 @@ func (f *Location) verify(out io.Writer, asJSON bool) (meanwhile bool, err error
 			continue
 		}
 		v := newVerifyResult(&kept[i], more, whole)
-		if all = append(all, v); !asJSON {
-			fmt.Fprintln(out, strings.Join(append([]string{line}, v.Defects...), "\n  "))
-		}
+		all = append(all, v)
+		tell.Line("%s", strings.Join(append([]string{line}, v.Defects...), "\n  "))
 		read++
 		switch {
 		case !whole:
@@ -78,24 +77,25 @@ func (f *Location) verify(out io.Writer, asJSON bool) (meanwhile bool, err error
 	}
 	if len(stray) > 0 {
 		v := newVerifyResult(&checkpoint.Info{Cut: -1}, stray, false)
-		if all = append(all, v); !asJSON {
-			fmt.Fprintln(out, strings.Join(append([]string{"files of no checkpoint: damaged"}, v.Defects...), "\n  "))
-		}
+		all = append(all, v)
+		tell.Line("%s", strings.Join(append([]string{"files of no checkpoint: damaged"}, v.Defects...), "\n  "))
 	}
-	took := time.Since(started).Seconds()
-	if asJSON {
-		if err := humanize.JSON(out, all); err != nil {
-			return false, err
-		}
-	} else {
-		fmt.Fprintf(out, "read %s of %s in %.3f s: %s/s\n", size(audit.Bytes), humanize.Count(audit.Files, "file"),
-			took, size(int64(float64(audit.Bytes)/max(took, 1e-9))))
+	tellSpeed(tell, audit.Bytes, audit.Files, started)
+	if err := tell.End(all); err != nil {
+		return false, err
 	}
 	if bad > 0 || len(stray) > 0 {
 		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, humanize.Count(read, "checkpoint"), bad,
 			humanize.Count(wrong+len(stray), "defect"), offer)
 	}
 	return false, nil
+}
+
+// tellSpeed prints how much was read, and how fast.
+func tellSpeed(tell *humanize.Printer, bytes int64, files int, started time.Time) {
+	took := time.Since(started).Seconds()
+	tell.Line("read %s of %s in %.3f s: %s/s", humanize.Bytes(bytes), humanize.Count(files, "file"), took,
+		humanize.Bytes(int64(float64(bytes)/max(took, 1e-9))))
 }
 
 // strays reads the files that belong to no checkpoint, and returns their defects. It ignores files that the job has

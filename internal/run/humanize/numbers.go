@@ -48,3 +48,18 @@ func Percent0(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
 
 // Percent1 formats a fraction as a percentage with one decimal.
 func Percent1(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
+
+// Bytes formats a number of bytes.
+func Bytes(n int64) string {
+	v := float64(n)
+	for _, unit := range []string{"B", "kB", "MB", "GB"} {
+		switch {
+		case v < 999.95 && unit == "B":
+			return fmt.Sprintf("%.0f B", v)
+		case v < 999.95:
+			return fmt.Sprintf("%.1f %s", v, unit)
+		}
+		v /= 1000
+	}
+	return fmt.Sprintf("%.1f TB", v)
+}

@@ -64,7 +64,7 @@ func (k runStore) writeInitialModel() error {
 		return fmt.Errorf("--init: %w", err)
 	}
 	if saved != nil {
-		k.s.Saved = &settings.RunningCheckpoint{Number: 1, Files: saved, Current: true}
+		k.s.Saved = &settings.RunningCheckpoint{Number: 1, Files: saved}
 	}
 	k.s.Checkpoints.Init.Model = nil
 	return nil

@@ -70,11 +70,4 @@ func (m *Model) Diverged() string {
 }
 
 // find returns the tensor with a name, or nil.
-func (m *Model) find(name string) *safetensors.Tensor {
-	for i := range m.Tensors {
-		if m.Tensors[i].Name == name {
-			return &m.Tensors[i]
-		}
-	}
-	return nil
-}
+func (m *Model) find(name string) *safetensors.Tensor { return safetensors.Find(m.Tensors, name) }

@@ -69,7 +69,7 @@ func (r *Run) remove(tell *humanize.Printer, dry bool) (what removeResult, err e
 		} else if err != nil {
 			return what, err
 		}
-		tell.Line("%s would be deleted: %s, %s", r.Folder, r.State, sizeText(what.Bytes))
+		tell.Line("%s would be deleted: %s, %s", r.Folder, r.State, humanize.Bytes(what.Bytes))
 		return what, nil
 	}
 	left, holder, err := rundir.Remove(r.Folder)
@@ -81,7 +81,7 @@ func (r *Run) remove(tell *humanize.Printer, dry bool) (what removeResult, err e
 	}
 	what.Deleted, what.Left = true, append(what.Left, left...)
 	what.Bytes -= rundir.Bytes(r.Folder)
-	tell.Line("%s is deleted: %s", r.Folder, sizeText(what.Bytes))
+	tell.Line("%s is deleted: %s", r.Folder, humanize.Bytes(what.Bytes))
 	if len(left) > 0 {
 		tell.Line("%s is kept: it contains %s, which the run did not write", r.Folder, strings.Join(left, ", "))
 	}
@@ -95,11 +95,4 @@ func stillRunningError(dir, where string) error {
 	return fmt.Errorf("%w: the run in %s is still running%s; stop it first: perdure stop --run %s", perdure.ErrUsage,
 		dir,
 		where, dir)
-}
-
-func sizeText(n int64) string {
-	if n < 1e6 {
-		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
-	}
-	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }

@@ -50,9 +50,7 @@ func (s *Run) InitialState() (membership.JobRecord, error) {
 	f := membership.NewJobRecord(s.Job, s.Generation+1, s.Cut, s.Tables)
 	if s.Resumed != "" { // the slots include the changes that were planned then
 		f.Resume(s.Slots, s.Checkpoints.PastClocks)
-		if sv := s.Saved; sv != nil && sv.Current {
-			f.Running = membership.ForkRunningCheckpoint(sv.Number, sv.Files, sv.States)
-		} else if sv != nil {
+		if sv := s.Saved; sv != nil {
 			f.Running = membership.ResumeRunningCheckpoint(sv.Number, sv.Files, sv.States)
 		}
 		return f, nil

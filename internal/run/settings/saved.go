@@ -16,9 +16,6 @@ type RunningCheckpoint struct {
 	Files  [][]protocol.SavedFile `json:"files"`  // by shard, oldest first
 	// States are the saved slot states that the newest files refer to; nil if the files contain them all.
 	States [][]protocol.SavedFile `json:"states,omitempty"`
-	// Current means that the run starts with all rows at its cut, from a separate checkpoint. The files of this one are
-	// used only to restore lost shards.
-	Current bool `json:"current,omitempty"`
 	// a line that tells the user which checkpoint was chosen; "" if there is nothing to report
 	Note string `json:"-"`
 }

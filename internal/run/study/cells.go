@@ -151,7 +151,7 @@ func (c *Cell) check(seeds []uint64) (notes []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.job = faultJob{Workers: s.Job.Slots, Servers: s.Job.Servers, Clocks: s.Job.Clocks}
+	c.job = faultJob{Workers: s.Job.Slots, Servers: s.Job.Servers}
 	if s.Until.Metric == settings.OverTime {
 		c.job.Time = time.Duration(s.Until.Value * float64(time.Second))
 	}

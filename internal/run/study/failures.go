@@ -20,7 +20,6 @@ import (
 type faultJob struct {
 	Workers, Servers int
 	Time             time.Duration // maximum running time; 0 if only clocks limit the job
-	Clocks           perdure.Clock // maximum number of clocks
 	Seed             uint64
 }
 

@@ -18,7 +18,7 @@ import (
 // there. Slots that are still empty at the end of the window are filled then. Machines that the job does not need are
 // ignored, including their removal and their addition while no slot is empty.
 type faultReplay struct {
-	Trace        *machineTrace
+	Trace        machineTrace
 	Name         string // name of the record, for messages
 	From, Length time.Duration
 	Into         time.Duration // the job's time for the window
@@ -47,7 +47,7 @@ func (r *faultReplay) faults(job faultJob, f *faultList) error {
 	draw := rand.New(rand.NewPCG(job.Seed, 0))
 	draw.Shuffle(len(targets), func(a, b int) { targets[a], targets[b] = targets[b], targets[a] })
 	p := replayState{replay: r, kind: kind, targets: targets, machineIn: there, last: make([]int, len(targets))}
-	for _, e := range r.Trace.events {
+	for _, e := range r.Trace {
 		if e.at >= r.From && e.at < r.From+r.Length {
 			p.apply(&e)
 		}

@@ -26,7 +26,7 @@ const smallRecord = `0,add,a
 100000,remove,d
 `
 
-func recordOf(t *testing.T, text string) *machineTrace {
+func recordOf(t *testing.T, text string) machineTrace {
 	t.Helper()
 	r, err := readMachineTrace([]byte(text))
 	if err != nil {
@@ -139,7 +139,7 @@ func TestBamboo(t *testing.T) {
 		t.Fatal(err)
 	}
 	came, gone := 0, 0
-	for _, e := range r.events {
+	for _, e := range r {
 		if e.added {
 			came++
 		} else {
@@ -159,38 +159,18 @@ func TestBamboo(t *testing.T) {
 	}
 }
 
-// TestCounts checks that in a record of counts the last machine added is removed first.
-func TestCounts(t *testing.T) {
-	r := recordOf(t, ` {"metadata":{"gap_seconds":300,"zone":"a"},"data":[3,3,1,2,4]}`)
-	f := texts(t, &faultPlan{Replay: &faultReplay{
-		Trace: r, From: time.Second, Length: 1199 * time.Second, Into: 1199 * time.Second,
-	}}, faultJob{Workers: 3, Seed: 4})
-	if len(f) != 2 || !strings.HasSuffix(f[0], "@599s+300s") || !strings.HasSuffix(f[1], "@599s+600s") {
-		t.Errorf("%q", f)
-	}
-	if f := texts(t, &faultPlan{Replay: &faultReplay{
-		Trace: r, From: time.Second, Length: time.Second, Into: time.Second,
-	}}, faultJob{Workers: 3}); len(f) != 0 {
-		t.Errorf("faults without events: %q", f)
-	}
-}
-
 // TestRecords checks that errors in a record name the line.
 func TestRecords(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                           "adds no machine",
-		"0,add":                      "line 1: want milliseconds,add|remove,name",
-		"0,gone,a":                   "line 1: want",
-		"x,add,a":                    `line 1: "x" is not a valid number of milliseconds`,
-		"-5,add,a":                   `line 1: "-5" is not a valid number`,
-		"# b\n0,add,a\n0,remove,b":   "line 3: b is removed but was not added",
-		"0,add,a\n0,add,a":           "line 2: a is added twice",
-		"5,add,a\n4,add,b":           "line 2: time is before",
-		"0,add,\"a":                  "parse error on line 1",
-		`{"data":[1]}`:               "metadata.gap_seconds is 0",
-		`{"metadata":{}, "data":[1}`: "invalid JSON",
-		`{"metadata":{"gap_seconds":1},"data":[1,-1]}`: "data.1 is -1",
-		`{"metadata":{"gap_seconds":1},"data":[]}`:     "adds no machine",
+		"":                         "adds no machine",
+		"0,add":                    "line 1: want milliseconds,add|remove,name",
+		"0,gone,a":                 "line 1: want",
+		"x,add,a":                  `line 1: "x" is not a valid number of milliseconds`,
+		"-5,add,a":                 `line 1: "-5" is not a valid number`,
+		"# b\n0,add,a\n0,remove,b": "line 3: b is removed but was not added",
+		"0,add,a\n0,add,a":         "line 2: a is added twice",
+		"5,add,a\n4,add,b":         "line 2: time is before",
+		"0,add,\"a":                "parse error on line 1",
 	} {
 		_, err := readMachineTrace([]byte(text))
 		isUsage(t, text, err, want)
@@ -210,8 +190,6 @@ func TestFailureMistakes(t *testing.T) {
 		"choose exponential":      {Draw: &faultDraw{Law: "normal"}},
 		"exponential needs mean":  {Draw: &faultDraw{Law: lawExponential}},
 		"weibull needs scale":     {Draw: &faultDraw{Law: lawWeibull, Scale: time.Second}},
-		"geometric needs":         {Draw: &faultDraw{Law: lawGeometric, MeanClocks: .5}},
-		"geometric counts clocks": {Draw: &faultDraw{Law: lawGeometric, MeanClocks: 5, Until: time.Second}},
 		"away and until":          {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Away: -1}},
 		"no time limit":           {Draw: &faultDraw{Law: lawExponential, Mean: time.Second}},
 		"choose servers, workers": {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Until: 1, Who: "all"}},
@@ -237,23 +215,21 @@ func TestLaws(t *testing.T) {
 	const runs = 400
 	for _, c := range []struct {
 		draw faultDraw
-		mean float64 // of the first failure, in s or clocks
+		mean float64 // of the first failure, in s
 	}{
 		{faultDraw{Law: lawExponential, Mean: 10 * time.Second}, 10},
 		{faultDraw{Law: lawWeibull, Scale: 10 * time.Second, Shape: 1}, 10},
 		{faultDraw{Law: lawWeibull, Scale: 10 * time.Second, Shape: 2}, 10 * math.Gamma(1.5)},
-		{faultDraw{Law: lawGeometric, MeanClocks: 20}, 20},
-		{faultDraw{Law: lawGeometric, MeanClocks: 1}, 1},
 	} {
 		sum := 0.0
 		for seed := range uint64(runs) {
 			c.draw.Who = "servers"
-			job := faultJob{Servers: 1, Workers: 3, Time: time.Hour, Clocks: 10000, Seed: seed}
+			job := faultJob{Servers: 1, Workers: 3, Time: time.Hour, Seed: seed}
 			f, err := (&faultPlan{Draw: &c.draw}).Of(job)
 			if err != nil || f.All[0].Target.Role != wire.RoleServer {
 				t.Fatal(f.Texts(), err)
 			}
-			sum += f.All[0].When.Since.Seconds() + float64(f.All[0].When.Clock)
+			sum += f.All[0].When.Since.Seconds()
 		}
 		if got := sum / runs; got < .85*c.mean || got > 1.15*c.mean {
 			t.Errorf("%+v: the mean is %.2f, want %.2f", c.draw, got, c.mean)

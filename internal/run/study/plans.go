@@ -66,8 +66,8 @@ func takePlan(v settings.Node, p *faultPlan) error {
 		_, err = fields{
 			"faults": given, "draw": into(&d.Law, text), "who": into(&d.Who, text), "how": into(&d.How, text),
 			"mean": into(&d.Mean, duration), "scale": into(&d.Scale, duration),
-			"shape": into(&d.Shape, settings.Node.Float), "mean-clocks": into(&d.MeanClocks, settings.Node.Float),
-			"away": into(&d.Away, duration), "until": into(&d.Until, duration),
+			"shape": into(&d.Shape, settings.Node.Float),
+			"away":  into(&d.Away, duration), "until": into(&d.Until, duration),
 			"of": into(&d.OfJob, oneOf("job", "machine")),
 		}.read(v)
 		return err
@@ -81,7 +81,7 @@ func takePlan(v settings.Node, p *faultPlan) error {
 		}.read(v)
 		return err
 	}
-	return v.Errorf("%s has neither draw: exponential, weibull or geometric, nor replay: FILE; to set faults "+
+	return v.Errorf("%s has neither draw: exponential or weibull, nor replay: FILE; to set faults "+
 		"directly use a list such as [kill:server:0@10s]", v.Path())
 }
 

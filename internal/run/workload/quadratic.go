@@ -53,16 +53,6 @@ func openQuadratic(p api.Params) (api.Workload, error) {
 	}
 	b := p.Bowl
 	switch {
-	case p.Batch != 0:
-		return nil, fmt.Errorf("%w: quadratic: batch of %d; quadratic has no examples: remove the batch size",
-			perdure.ErrUsage,
-			p.Batch)
-	case p.Data != "":
-		return nil, fmt.Errorf("%w: quadratic: data %s; quadratic uses no data: remove that option",
-			perdure.ErrUsage, p.Data)
-	case p.Factors != api.Factors{}, p.Topics != api.TopicModel{}, p.FinalReLU, p.ByLayer:
-		return nil, fmt.Errorf("%w: quadratic has no factors, topics or layers; remove the options that apply to them",
-			perdure.ErrUsage)
 	case b.Rows < 1 || b.Dim < 1 || b.Dim > perdure.MaxDim || b.Rows > maxValues/b.Dim:
 		return nil, fmt.Errorf(
 			"%w: quadratic: %d rows of %d values; choose at least 1 row, and at most %d values in total",
@@ -72,11 +62,8 @@ func openQuadratic(p api.Params) (api.Workload, error) {
 			float64(maxCondition))
 	case !(b.Noise >= 0) || math.IsInf(b.Noise, 0):
 		return nil, fmt.Errorf("%w: quadratic: noise %v is not a finite number ≥ 0", perdure.ErrUsage, b.Noise)
-	case p.Rule.Kind == perdure.RuleAdd || p.Rule.Kind == perdure.RuleSet:
-		return nil, fmt.Errorf("%w: quadratic: rule %s does not descend along gradients; choose a rule that does, "+
-			"for example sgd", perdure.ErrUsage, p.Rule.Kind)
 	}
-	if err := p.Validate(); err != nil {
+	if err := p.ValidateGradients(QuadraticName); err != nil {
 		return nil, err
 	}
 	n := b.Rows * b.Dim

@@ -217,6 +217,22 @@ func New(name string, p Params) (Workload, error) {
 		return nil, fmt.Errorf("%w: %s: combine %s works only for softmax and cnn, whose updates are means over "+
 			"examples; remove it", perdure.ErrUsage, name, p.Combine)
 	}
+	for _, o := range []struct {
+		set  bool
+		not  bool // the workload has no such option
+		what string
+	}{
+		{p.Factors != Factors{}, name != mf.Name, "user or item rows: remove rank, l2, clock fraction and whole users"},
+		{p.Topics != TopicModel{}, name != lda.Name, "topics: remove the options that apply to them"},
+		{p.FinalReLU, name != cnn.Name, "final ReLU: remove that option"},
+		{p.ByLayer, name != cnn.Name, "layers to partition by: remove that option"},
+		{p.Batch != 0, e.Batch == 0, "batches: remove the batch size"},
+		{p.Data != "", name == QuadraticName, "data: remove that option"},
+	} {
+		if o.set && o.not {
+			return nil, fmt.Errorf("%w: %s has no %s", perdure.ErrUsage, name, o.what)
+		}
+	}
 	return e.open(p)
 }
 

@@ -93,6 +93,10 @@ func TestNewRefuses(t *testing.T) {
 		{"mf", change(func(p *workload.Params) { p.Batch, p.FinalReLU = 0, true }), perdure.ErrUsage, "no final ReLU"},
 		{"softmax", change(func(p *workload.Params) { p.ByLayer = true }), perdure.ErrUsage, "no layers"},
 		{"mf", change(func(p *workload.Params) { p.Batch, p.ByLayer = 0, true }), perdure.ErrUsage, "no layers"},
+		{"cnn", change(func(p *workload.Params) { p.Topics.Topics = 3 }), perdure.ErrUsage, "no topics"},
+		{"mf", change(func(p *workload.Params) { p.Batch = 64 }), perdure.ErrUsage, "mf has no batches"},
+		{"lda", change(func(p *workload.Params) { p.Batch = 64 }), perdure.ErrUsage, "lda has no batches"},
+		{"quadratic", change(func(p *workload.Params) { p.Batch = 0; p.Data = "x" }), perdure.ErrUsage, "no data"},
 		{
 			"cnn", change(func(p *workload.Params) { p.ByLayer, p.Sparse = true, true }), perdure.ErrUsage,
 			"remove either --sparse or --partition layer",

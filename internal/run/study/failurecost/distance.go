@@ -85,11 +85,11 @@ func (c *executor) findBest(ctx context.Context, u *twin, crew SlotWorkloads) er
 // rateOf returns c, the factor by which a clock typically multiplies the distance, or NaN if the distance does not
 // fall.
 func rateOf(distances []float64) float64 {
-	r, err := itercost.Bootstrap{Seed: 1, Draws: 1}.Rate(itercost.EachClock(distances))
+	c, err := itercost.Rate(distances)
 	if err != nil {
 		return math.NaN()
 	}
-	return r.C
+	return c
 }
 
 // worst returns the largest ratio of two successive distances, except where a failure struck between them.

@@ -102,7 +102,7 @@ func (c *executor) runTrial(ctx context.Context, u *twin, tr *Trial, crew SlotWo
 		tr.Cost, tr.Censored = max(0, int(t.Clock)-u.reach.Clock), true
 		return nil
 	}
-	reach, err := itercost.Kappa(itercost.EachClock(smooth(losses, c.Smooth)), u.epsilon)
+	reach, err := itercost.Kappa(smooth(losses, c.Smooth), u.epsilon)
 	if err != nil {
 		return err
 	}

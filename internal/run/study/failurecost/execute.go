@@ -119,7 +119,7 @@ func (c *executor) step(ctx context.Context, u *twin, t *Training, lose func() e
 // other strategy, to get the rows that it saves.
 func (c *executor) train(ctx context.Context, seed uint64) (*twin, error) {
 	u := &twin{
-		seed: seed, failures: c.failures(seed), at: map[perdure.Clock]*Training{}, rate: math.NaN(),
+		seed: seed, failures: c.drawFailures(seed), at: map[perdure.Clock]*Training{}, rate: math.NaN(),
 		saved: map[string]map[perdure.Clock]rows{}, bytes: map[string]int64{},
 	}
 	crew := <-c.crews
@@ -240,7 +240,7 @@ func (c *executor) findEpsilon(u *twin) (err error) {
 			"learning rate",
 			perdure.ErrUsage, u.seed)
 	}
-	u.reach, err = itercost.Kappa(itercost.EachClock(losses), u.epsilon)
+	u.reach, err = itercost.Kappa(losses, u.epsilon)
 	return err
 }
 

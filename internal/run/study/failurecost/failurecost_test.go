@@ -45,8 +45,11 @@ func runOf(t *testing.T, recovery string, change func(a *settings.Flags)) settin
 func asked(t *testing.T) *Flags {
 	return &Flags{
 		Run: bowl(t, "none"), Recovery: []string{"checkpoint:8", "scar:8,1", "scar:8,1/4,priority"},
-		Lost: []string{"1/4", "1"}, Twins: 2, Trials: 3, Failures: 1, Sample: 10, Parallel: 2, Strike: StrikeWithin,
-		SavedAs: SavedWhole, Lose: LoseServers, Smooth: 1,
+		Lost: []string{"1/4", "1"},
+		Options: Options{
+			Twins: 2, Trials: 3, Failures: 1, Sample: 10, Parallel: 2, Strike: StrikeWithin, SavedAs: SavedWhole,
+			Lose: LoseServers, Smooth: 1,
+		},
 	}
 }
 

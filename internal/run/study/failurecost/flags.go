@@ -14,25 +14,41 @@ import (
 // Flags is the request of a user: the flags of perdure study losses and, in Args, those of perdure train. Empty fields
 // have defaults.
 type Flags struct {
-	Recovery   []string `help:"@losses_recovery" sep:"none" placeholder:"STRATEGY"`
-	Lost       []string `help:"@losses_lost (default 1/2)." sep:"none" placeholder:"PART"`
-	Lose       string   `help:"@losses_lose (default ${default})." default:"servers" placeholder:"servers|shards"`
-	Twins      int      `help:"@losses_twins (default ${default})." default:"4" placeholder:"N"`
-	Trials     int      `help:"@losses_trials (default ${default})." default:"5" placeholder:"N"`
-	Failures   int      `help:"@losses_failures (default ${default})." default:"1" placeholder:"N"`
-	Perturb    []string `help:"@losses_perturb" sep:"none" placeholder:"HOW"`
-	MeanClocks float64  `help:"@losses_mean" placeholder:"X"`
-	Measure    string   `help:"@losses_measure" placeholder:"train|test|distance"`
-	Smooth     int      `help:"@losses_smooth (default ${default})." default:"1" placeholder:"N"`
-	Strike     string   `help:"@losses_strike (default ${default})." default:"between" placeholder:"between|amid"`
-	SavedAs    string   `help:"@losses_saved_as (default ${default})." default:"float32" placeholder:"float32|bfloat16"`
-	Sample     int      `help:"@losses_sample (default ${default})." default:"1000" placeholder:"N"`
-	Parallel   int      `help:"Trials at a time (default: one for each core)." placeholder:"N"`
-	Repeat     int      `help:"@losses_repeat" placeholder:"N"`
-	Args       []string `arg:"" optional:"" name:"train" passthrough:"" help:"@losses_train"`
+	Recovery []string `help:"@losses_recovery" sep:"none" placeholder:"STRATEGY"`
+	Lost     []string `help:"@losses_lost (default 1/2)." sep:"none" placeholder:"PART"`
+	Options
+	Perturb []string `help:"@losses_perturb" sep:"none" placeholder:"HOW"`
+	Repeat  int      `help:"@losses_repeat" placeholder:"N"`
+	Args    []string `arg:"" optional:"" name:"train" passthrough:"" help:"@losses_train"`
 
 	Run     settings.Run `kong:"-"` // the settings of the twins, parsed from Args
 	Version string       `kong:"-"`
+}
+
+// Options are the settings of a plan that need no parsing.
+type Options struct {
+	// LoseServers or LoseShards
+	Lose string `help:"@losses_lose (default ${default})." default:"servers" placeholder:"servers|shards"`
+	// undisturbed runs, with successive seeds
+	Twins int `help:"@losses_twins (default ${default})." default:"4" placeholder:"N"`
+	// forks of each twin
+	Trials int `help:"@losses_trials (default ${default})." default:"5" placeholder:"N"`
+	// in each fork
+	Failures int `help:"@losses_failures (default ${default})." default:"1" placeholder:"N"`
+	// mean clock of a failure; the distribution is geometric
+	MeanClocks float64 `help:"@losses_mean" placeholder:"X"`
+	// one of the measures of a model; "" for the workload's default
+	Measure string `help:"@losses_measure" placeholder:"train|test|distance"`
+	// clocks over which the measure is averaged
+	Smooth int `help:"@losses_smooth (default ${default})." default:"1" placeholder:"N"`
+	// StrikeBetween or StrikeWithin
+	Strike string `help:"@losses_strike (default ${default})." default:"between" placeholder:"between|amid"`
+	// SavedWhole or SavedHalf
+	SavedAs string `help:"@losses_saved_as (default ${default})." default:"float32" placeholder:"float32|bfloat16"`
+	// number of test examples to evaluate on, if the workload supports it
+	Sample int `help:"@losses_sample (default ${default})." default:"1000" placeholder:"N"`
+	// trials at a time
+	Parallel int `help:"Trials at a time (default: one for each core)." placeholder:"N"`
 }
 
 // defaultStrategies lists the strategies that are tried by default. The others are compared with the first.
@@ -42,13 +58,9 @@ var defaultStrategies = []string{
 
 // Plan converts the request to a plan and checks it.
 func (a *Flags) Plan() (*Plan, error) {
-	p := &Plan{
-		Run: a.Run, Twins: a.Twins, Trials: a.Trials, Failures: a.Failures, Mean: a.MeanClocks, Lose: a.Lose,
-		Strike: a.Strike, SavedAs: a.SavedAs, Measure: a.Measure, Smooth: a.Smooth, Sample: a.Sample,
-		Parallel: a.Parallel,
-	}
-	if p.Mean == 0 {
-		p.Mean = max(1, float64(a.Run.Job.Clocks)/3)
+	p := &Plan{Options: a.Options, Run: a.Run}
+	if p.MeanClocks == 0 {
+		p.MeanClocks = max(1, float64(a.Run.Job.Clocks)/3)
 	}
 	if a.Parallel < 0 || a.Repeat < 0 {
 		return p, fmt.Errorf("%w: --parallel %d, --repeat %d; choose 0 or more", perdure.ErrUsage, a.Parallel, a.Repeat)

@@ -21,20 +21,10 @@ import (
 
 // Plan defines the trials of a study.
 type Plan struct {
-	Run      settings.Run // of the twins; ε is determined from its clocks
-	Arms     []Arm        // strategies are compared with the first one
-	Lost     []float64    // parts of the servers, in (0, 1]
-	Lose     string       // LoseServers or LoseShards
-	Twins    int          // undisturbed runs, with successive seeds
-	Trials   int          // forks of each twin
-	Failures int          // in each fork
-	Mean     float64      // mean clock of a failure; the distribution is geometric
-	Strike   string       // StrikeBetween or StrikeWithin
-	SavedAs  string       // SavedWhole or SavedHalf
-	Measure  string       // one of the measures below; "" for the workload's default
-	Smooth   int          // clocks over which the measure is averaged
-	Sample   int          // number of test examples to evaluate on, if the workload supports it
-	Parallel int
+	Options
+	Run  settings.Run // of the twins; ε is determined from its clocks
+	Arms []Arm        // strategies are compared with the first one
+	Lost []float64    // parts of the servers, in (0, 1]
 }
 
 // Measures of a model, evaluated at every clock.
@@ -101,8 +91,8 @@ func (p *Plan) Check() error {
 		return fmt.Errorf("%w: --failures %d; choose at least 1, and few enough that each can strike in a different "+
 			"clock of %d",
 			perdure.ErrUsage, p.Failures, p.Run.Job.Clocks)
-	case !(p.Mean >= 1):
-		return fmt.Errorf("%w: --mean-clocks %g; choose 1 or more", perdure.ErrUsage, p.Mean)
+	case !(p.MeanClocks >= 1):
+		return fmt.Errorf("%w: --mean-clocks %g; choose 1 or more", perdure.ErrUsage, p.MeanClocks)
 	case p.Sample < 1:
 		return fmt.Errorf("%w: --sample %d; choose 1 or more examples", perdure.ErrUsage, p.Sample)
 	case p.Smooth < 1 || p.Smooth > int(p.Run.Job.Clocks)/2:
@@ -189,9 +179,9 @@ type Failure struct {
 	Norm    float64       `json:"norm"` // ‖δ‖, how far the rows moved; 0 after a rollback to one clock
 }
 
-// failures draws the failures of all trials of a twin, each trial in the order of clocks. Servers and Shards list all
-// servers or shards in the random order in which they are lost.
-func (p *Plan) failures(seed uint64) (all [][]Failure) {
+// drawFailures draws the failures of all trials of a twin, each trial in the order of clocks. Servers and Shards list
+// all servers or shards in the random order in which they are lost.
+func (p *Plan) drawFailures(seed uint64) (all [][]Failure) {
 	rng := rand.New(rand.NewPCG(seed, 0x5ca7))
 	last := perdure.Clock(latestAt * float64(p.Run.Job.Clocks))
 	for len(all) < p.Trials {
@@ -199,8 +189,8 @@ func (p *Plan) failures(seed uint64) (all [][]Failure) {
 		for len(of) < p.Failures {
 			// The number of clocks until the first failure, with probability 1/Mean at each clock.
 			n := 1.0
-			if p.Mean > 1 {
-				n = 1 + math.Floor(math.Log(1-rng.Float64())/math.Log(1-1/p.Mean))
+			if p.MeanClocks > 1 {
+				n = 1 + math.Floor(math.Log(1-rng.Float64())/math.Log(1-1/p.MeanClocks))
 			}
 			f := Failure{Clock: perdure.Clock(n)}
 			if p.Lose == LoseShards {

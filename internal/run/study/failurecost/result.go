@@ -197,7 +197,7 @@ func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err er
 	if err != nil {
 		return c, err
 	}
-	c.Mean, c.MeanInterval = &mean.Estimate.Low, newInterval(mean.Low, mean.High)
+	c.Mean, c.MeanInterval = &mean.Estimate, newInterval(mean.Low, mean.High)
 	if len(base) == 0 {
 		return c, nil
 	}
@@ -213,7 +213,7 @@ func cellOf(costs, base []itercost.Cost, twins []int, many bool) (c Cell, err er
 	if err != nil {
 		return c, err
 	}
-	fewer := -d.Estimate.Low / of.Mean
+	fewer := -d.Estimate / of.Mean
 	c.Saving, c.SavingInterval = &fewer, newInterval(-d.High/of.Mean, -d.Low/of.Mean)
 	return c, nil
 }

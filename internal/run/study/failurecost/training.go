@@ -368,30 +368,15 @@ func (t *Training) Evaluate(ctx context.Context) (workload.Eval, error) {
 func (t *Training) Hash() (string, error) {
 	var all []safetensors.Tensor
 	for n, spec := range t.Specs {
-		var ids []perdure.RowID
-		var values []float32
+		var v modelfile.Values
 		for _, parts := range t.parts {
-			p := parts[n]
-			for at := 0; at < p.Stored(); {
-				some := p.Values(at, p.Stored()-at)
-				if spec.Sparse {
-					ids = append(ids, p.IDs(at, len(some)/spec.Dim)...)
-				}
-				values = append(values, some...)
-				at += len(some) / spec.Dim
-			}
+			v.Add(parts[n].Image())
 		}
-		if !spec.Sparse {
-			all = append(all, safetensors.Tensor{
-				Name: spec.Name, Shape: []int64{spec.Rows, int64(spec.Dim)}, Data: values,
-			})
-			continue
-		}
-		rows, numbers, err := safetensors.Sparse(spec.Name, spec.Dim, ids, values)
+		tensors, err := v.Tensors(spec)
 		if err != nil {
 			return "", err
 		}
-		all = append(all, rows, numbers)
+		all = append(all, tensors...)
 	}
 	modelfile.Repair(t.crew[0], all)
 	return safetensors.Hash(all), nil

@@ -102,6 +102,15 @@ func (p Params) Validate() error {
 	return p.Rule.Validate()
 }
 
+// ValidateGradients is Validate for a workload whose updates are gradients.
+func (p Params) ValidateGradients(workload string) error {
+	if k := p.Rule.Kind; k == perdure.RuleAdd || k == perdure.RuleSet {
+		return fmt.Errorf("%w: %s: rule %s does not descend along gradients; choose a rule that does, for example sgd",
+			perdure.ErrUsage, workload, k)
+	}
+	return p.Validate()
+}
+
 // DataName returns the display name of the data. It includes a mark if the file declares itself synthetic.
 func (p Params) DataName() string {
 	switch {

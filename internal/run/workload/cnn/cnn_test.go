@@ -342,7 +342,6 @@ func TestRefuses(t *testing.T) {
 	}{
 		{func(p *api.Params) { p.Slots = 0 }, "0 workers"},
 		{func(p *api.Params) { p.Batch = 0 }, "batch of 0"},
-		{func(p *api.Params) { p.Factors.Rank = 3 }, "no user or item rows"},
 		{func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }, "choose a rule that does"},
 		{
 			func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleFTRL, Rate: 1, Beta: 1} },

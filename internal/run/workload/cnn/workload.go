@@ -1,6 +1,7 @@
 package cnn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -73,23 +74,12 @@ type program struct {
 
 // Open loads the data and returns the workload.
 func Open(p api.Params) (api.Workload, error) {
-	switch p.Rule.Kind {
-	case perdure.RuleAdd, perdure.RuleSet:
-		return nil, fmt.Errorf("%w: cnn: rule %s does not descend along gradients; choose a rule that does, for "+
-			"example sgd", perdure.ErrUsage, p.Rule.Kind)
-	case perdure.RuleFTRL:
+	if p.Rule.Kind == perdure.RuleFTRL {
 		return nil, fmt.Errorf("%w: cnn: rule ftrl starts from zeros, from which a network cannot learn; choose "+
 			"another rule, for example sgd", perdure.ErrUsage)
 	}
-	if err := p.Validate(); err != nil {
+	if err := cmp.Or(p.ValidateGradients(Name), p.ValidateBatch()); err != nil {
 		return nil, err
-	}
-	if err := p.ValidateBatch(); err != nil {
-		return nil, err
-	}
-	if p.Factors != (api.Factors{}) {
-		return nil, fmt.Errorf("%w: cnn has no user or item rows; remove rank, l2, clock fraction and whole users",
-			perdure.ErrUsage)
 	}
 	if p.ByLayer && p.Sparse {
 		return nil, fmt.Errorf("%w: cnn: sparse tables are split across all shards; remove either --sparse or "+

@@ -265,7 +265,6 @@ func TestRefuses(t *testing.T) {
 	for want, change := range map[string]func(*api.Params){
 		"0 workers":                        func(p *api.Params) { p.Slots = 0 },
 		"batch of 0":                       func(p *api.Params) { p.Batch = 0 },
-		"no factors":                       func(p *api.Params) { p.ByLayer = true },
 		"does not descend along gradients": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
 		"4000 workers for":                 func(p *api.Params) { p.Slots = 4000 },
 		"write synthetic:N":                func(p *api.Params) { p.Data = "synthetic:x" },

@@ -36,7 +36,7 @@ type softmaxProgram struct {
 
 // OpenSoftmax loads the data and returns the workload.
 func OpenSoftmax(p api.Params) (api.Workload, error) {
-	if err := p.Validate(); err != nil {
+	if err := p.ValidateGradients(SoftmaxName); err != nil {
 		return nil, err
 	}
 	size := p.Batch
@@ -51,20 +51,6 @@ func OpenSoftmax(p api.Params) (api.Workload, error) {
 		if err := p.ValidateBatch(); err != nil {
 			return nil, err
 		}
-	}
-	if p.Factors != (api.Factors{}) {
-		return nil, fmt.Errorf("%w: softmax has no user or item rows; remove rank, l2, clock fraction and whole users",
-			perdure.ErrUsage)
-	}
-	if p.FinalReLU {
-		return nil, fmt.Errorf("%w: softmax has no final ReLU; remove that option", perdure.ErrUsage)
-	}
-	if p.ByLayer {
-		return nil, fmt.Errorf("%w: softmax has no layers to partition by; remove that option", perdure.ErrUsage)
-	}
-	if k := p.Rule.Kind; k == perdure.RuleAdd || k == perdure.RuleSet {
-		return nil, fmt.Errorf("%w: softmax: rule %s does not descend along gradients; choose a rule that does, for "+
-			"example sgd", perdure.ErrUsage, k)
 	}
 	data, err := openSoftmaxData(&p)
 	if err != nil {

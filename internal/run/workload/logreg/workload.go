@@ -1,6 +1,7 @@
 package logreg
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -43,19 +44,8 @@ type program struct {
 
 // Open loads the data and returns the workload.
 func Open(p api.Params) (api.Workload, error) {
-	if err := p.Validate(); err != nil {
+	if err := cmp.Or(p.ValidateGradients(Name), p.ValidateBatch()); err != nil {
 		return nil, err
-	}
-	if err := p.ValidateBatch(); err != nil {
-		return nil, err
-	}
-	switch {
-	case p.Factors != api.Factors{}, p.Topics != api.TopicModel{}, p.FinalReLU, p.ByLayer:
-		return nil, fmt.Errorf("%w: logreg has no factors, topics or layers; remove the options that apply to them",
-			perdure.ErrUsage)
-	case p.Rule.Kind == perdure.RuleAdd || p.Rule.Kind == perdure.RuleSet:
-		return nil, fmt.Errorf("%w: logreg: rule %s does not descend along gradients; choose a rule that does, for "+
-			"example ftrl", perdure.ErrUsage, p.Rule.Kind)
 	}
 	data, err := openData(&p)
 	if err != nil {

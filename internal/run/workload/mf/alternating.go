@@ -49,7 +49,7 @@ func openAlternating(p api.Params) (api.Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newAlternating(data, options(p))
+	return newAlternating(data, Options{p.Seed, p.Slots, p.Factors})
 }
 
 func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {

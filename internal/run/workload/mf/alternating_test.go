@@ -67,7 +67,9 @@ func TestAlternatingDescends(t *testing.T) {
 		squares += float64(v) * float64(v)
 	}
 	always := math.Sqrt(squares / float64(d.Test.Len()))
-	p := newPlainAlternating(t, d, Options{Seed: 1, Slots: 1, Rank: 10, L2: 0.05, ClockFraction: 1})
+	p := newPlainAlternating(t, d, Options{
+		Seed: 1, Slots: 1, Factors: api.Factors{Rank: 10, L2: 0.05, ClockFraction: 1},
+	})
 	before := math.Inf(1)
 	for half := range 12 {
 		if n, _ := runAlternating(t, p, 1); n != d.Train.Len() {
@@ -154,7 +156,7 @@ func TestAlternatingIsPlain(t *testing.T) {
 		}
 		d, err := dataset.OpenRatings(params.Data)
 		must(t, err)
-		o := options(params)
+		o := Options{params.Seed, params.Slots, params.Factors}
 		plain := newPlainAlternating(t, d, o)
 		runAlternating(t, plain, 6)
 		for _, c := range []struct {
@@ -208,7 +210,9 @@ func TestImplicit(t *testing.T) {
 			}
 		}
 	}
-	p := newPlainAlternating(t, d, Options{Seed: 1, Slots: 1, Rank: 8, L2: 0.1, ClockFraction: 1, Implicit: 10})
+	p := newPlainAlternating(t, d, Options{
+		Seed: 1, Slots: 1, Factors: api.Factors{Rank: 8, L2: 0.1, ClockFraction: 1, Implicit: 10},
+	})
 	runAlternating(t, p, 10)
 	w := p.a
 	s := newServer(w, 1)
@@ -243,7 +247,7 @@ func TestStanding(t *testing.T) {
 // TestCut checks that the parts contain every row once and cost about the same.
 func TestCut(t *testing.T) {
 	d := jesterLike(400)
-	a, err := newAlternating(d, Options{Seed: 1, Slots: 1, Rank: 9, L2: 1, ClockFraction: 1})
+	a, err := newAlternating(d, Options{Seed: 1, Slots: 1, Factors: api.Factors{Rank: 9, L2: 1, ClockFraction: 1}})
 	must(t, err)
 	for _, s := range a.sides {
 		rows := len(s.starts) - 1
@@ -294,8 +298,9 @@ func TestAlternatingRefuses(t *testing.T) {
 		}
 	}
 	below := jesterLike(50) // ratings from -10 to 10
-	if _, err := newAlternating(below, Options{Rank: 4, L2: 1, ClockFraction: 1, Implicit: 1}); !errors.Is(err,
-		perdure.ErrUsage) || !strings.Contains(err.Error(), "values must be ≥ 0") {
+	counts := Options{Factors: api.Factors{Rank: 4, L2: 1, ClockFraction: 1, Implicit: 1}}
+	if _, err := newAlternating(below, counts); !errors.Is(err, perdure.ErrUsage) ||
+		!strings.Contains(err.Error(), "values must be ≥ 0") {
 		t.Errorf("counts below 0: %v", err)
 	}
 }
@@ -304,7 +309,9 @@ func BenchmarkAlternating(b *testing.B) {
 	d, err := dataset.OpenRatings("synthetic:0.002")
 	must(b, err)
 	for _, rank := range []int{32, 100} {
-		p := newPlainAlternating(b, d, Options{Seed: 1, Slots: 1, Rank: rank, L2: 0.07, ClockFraction: 1})
+		p := newPlainAlternating(b, d, Options{
+			Seed: 1, Slots: 1, Factors: api.Factors{Rank: rank, L2: 0.07, ClockFraction: 1},
+		})
 		b.Run("rank "+string(rune('0'+rank/10))+"x", func(b *testing.B) {
 			for b.Loop() {
 				runAlternating(b, p, 2)

@@ -32,17 +32,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
+	"github.com/perdure/perdure/internal/run/workload/api"
 )
 
 // Options configures a model.
 type Options struct {
-	Seed          uint64  // determines the order of the ratings
-	Slots         int     // at least 1
-	Rank          int     // values in a row, 1 to MaxRank
-	L2            float64 // at least 0
-	ClockFraction float64 // above 0, at most 1
-	WholeUsers    bool
-	Implicit      float64 // for als: 0, or the confidence factor if values are counts of observations
+	Seed  uint64 // determines the order of the ratings
+	Slots int    // at least 1
+	api.Factors
 }
 
 // MaxRank is the max rank. It is far above practical values.

@@ -80,7 +80,9 @@ func TestPlainLearns(t *testing.T) {
 	}
 	always := math.Sqrt(squares / float64(d.Test.Len()))
 	for _, whole := range []bool{false, true} {
-		p := newPlain(t, d, Options{Seed: 1, Slots: 1, Rank: 10, L2: 0.1, ClockFraction: 0.25, WholeUsers: whole}, 0.03)
+		p := newPlain(t, d, Options{
+			Seed: 1, Slots: 1, Factors: api.Factors{Rank: 10, L2: 0.1, ClockFraction: 0.25, WholeUsers: whole},
+		}, 0.03)
 		first, _ := 0.0, 0
 		for pass := range 20 {
 			n, rmse := p.Run(p.ClocksPerPass())
@@ -101,7 +103,7 @@ func TestPlainLearns(t *testing.T) {
 
 func TestPlainIsDeterministic(t *testing.T) {
 	d := jesterLike(200)
-	o := Options{Seed: 1, Slots: 1, Rank: 12, L2: 0.1, ClockFraction: 0.3}
+	o := Options{Seed: 1, Slots: 1, Factors: api.Factors{Rank: 12, L2: 0.1, ClockFraction: 0.3}}
 	a, b := newPlain(t, d, o, 0.01), newPlain(t, d, o, 0.01)
 	a.Run(5)
 	b.Run(2)
@@ -190,7 +192,7 @@ func TestOrderIsEven(t *testing.T) {
 
 func TestOptionsRefused(t *testing.T) {
 	d := jesterLike(50)
-	good := Options{Slots: 1, Rank: 4, ClockFraction: 0.1}
+	good := Options{Slots: 1, Factors: api.Factors{Rank: 4, ClockFraction: 0.1}}
 	for want, change := range map[string]func(*Options){
 		"0 workers":              func(o *Options) { o.Slots = 0 },
 		"rank 0":                 func(o *Options) { o.Rank = 0 },
@@ -293,7 +295,7 @@ func TestWorkloadIsPlain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := Options{Seed: params.Seed, Slots: 1, Rank: 12, L2: 0.05, ClockFraction: 0.2, WholeUsers: whole}
+		o := Options{Seed: params.Seed, Slots: 1, Factors: params.Factors}
 		var plain [2]*Plain
 		for i := range plain {
 			if plain[i], err = NewPlain(d, o, params.Rule.RateAt); err != nil {
@@ -378,7 +380,6 @@ func TestOpenRefuses(t *testing.T) {
 		"use l2 for decay":                func(p *api.Params) { p.Rule.Decay = 0.1 },
 		"sgd without settings":            func(p *api.Params) { p.Rule.ClipNorm = 1 },
 		"learning rate -1":                func(p *api.Params) { p.Rule.Rate = -1 },
-		"batch of 64":                     func(p *api.Params) { p.Batch = 64 },
 		"0 workers":                       func(p *api.Params) { p.Slots = 0 },
 		"choose 0.0001 to 1":              func(p *api.Params) { p.Data = "synthetic:2" },
 		"rank 0":                          func(p *api.Params) { p.Factors.Rank = 0 },

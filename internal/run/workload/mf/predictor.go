@@ -59,18 +59,12 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 
 // read reads a dense or sparse table and the names of its rows.
 func (v *namedRows) read(table string, tensors []safetensors.Tensor, names string) (rank int, err error) {
-	find := func(name string) *safetensors.Tensor {
-		if i := slices.IndexFunc(tensors, func(t safetensors.Tensor) bool { return t.Name == name }); i >= 0 {
-			return &tensors[i]
-		}
-		return nil
-	}
-	t := find(table)
+	t := safetensors.Find(tensors, table)
 	if t == nil || t.Data == nil || len(t.Shape) != 2 || t.Shape[1] < 1 {
 		return 0, fmt.Errorf("%w: it has no table %s, which a model of mf needs", perdure.ErrUsage, table)
 	}
 	rows := int(t.Shape[0])
-	ids := find(table + safetensors.IDsSuffix)
+	ids := safetensors.Find(tensors, table+safetensors.IDsSuffix)
 	if ids != nil && len(ids.Ints) != rows {
 		return 0, fmt.Errorf("%w: table %s has %d rows, but %d row IDs", perdure.ErrUsage, table, rows,
 			len(ids.Ints))

@@ -61,15 +61,6 @@ type rows struct {
 
 // Open loads the data and returns the workload.
 func Open(p api.Params) (api.Workload, error) {
-	switch {
-	case p.FinalReLU:
-		return nil, fmt.Errorf("%w: mf has no final ReLU; remove that option", perdure.ErrUsage)
-	case p.ByLayer:
-		return nil, fmt.Errorf("%w: mf has no layers to partition by; remove that option", perdure.ErrUsage)
-	case p.Batch != 0:
-		return nil, fmt.Errorf("%w: mf: batch of %d; mf has no batches: set the clock fraction instead",
-			perdure.ErrUsage, p.Batch)
-	}
 	switch s := p.Factors.Solver; {
 	case s == SolverALS:
 		return openAlternating(p)
@@ -80,15 +71,6 @@ func Open(p api.Params) (api.Workload, error) {
 			perdure.ErrUsage, SolverALS)
 	}
 	return openDescent(p)
-}
-
-// options returns the options of a model.
-func options(p api.Params) Options {
-	f := p.Factors
-	return Options{
-		Seed: p.Seed, Slots: p.Slots, Rank: f.Rank, L2: f.L2, ClockFraction: f.ClockFraction, WholeUsers: f.WholeUsers,
-		Implicit: f.Implicit,
-	}
 }
 
 func openDescent(p api.Params) (api.Workload, error) {
@@ -107,7 +89,7 @@ func openDescent(p api.Params) (api.Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModel(data, options(p))
+	m, err := newModel(data, Options{p.Seed, p.Slots, p.Factors})
 	if err != nil {
 		return nil, err
 	}
