@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/terminal"
 )
 
@@ -58,7 +59,7 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 
 // outcomeText describes a run without a result, with the next command.
 func (r *Run) outcomeText() string {
-	at := fmt.Sprintf("at clock %d of %d", r.Clock, r.Settings.Job.Clocks)
+	at := fmt.Sprintf("at clock %d%s", r.Clock, settings.OfClocks(r.Settings.Job.Clocks))
 	switch r.State {
 	case Running:
 		return "is running, " + at + " (see perdure status --run " + r.Folder + ")"
