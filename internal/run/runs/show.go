@@ -105,20 +105,30 @@ func (r *Run) settingRows() (rows [][2]string) {
 	return rows
 }
 
-// failedProcesses returns how many processes died or were silent for too long according to the run's events. If these
-// cannot be read, it returns 0.
+// failedProcesses returns how many processes died, or ended because of an error, according to the run's events. If
+// these cannot be read, it returns 0.
 func (r *Run) failedProcesses() int {
 	events, err := rundir.Events(r.Folder)
 	if err != nil {
 		return 0
 	}
-	targets := map[string]struct{}{}
+	n, counted := 0, map[string]bool{} // by target: its last death is counted
 	for _, e := range events {
-		if (e.Kind == "detected" || e.Kind == "suspected") && e.Target != "shards" {
-			targets[e.Target] = struct{}{}
+		switch {
+		case e.Target == "shards":
+		case e.Kind == "detected":
+			left, _ := e.Details["vacated"].(bool)
+			if counted[e.Target] = !left; !left {
+				n++
+			}
+		case e.Kind == "failure": // also of a program that had left before it ended
+			if !counted[e.Target] {
+				n++
+			}
+			counted[e.Target] = false
 		}
 	}
-	return len(targets)
+	return n
 }
 
 func (r *Run) printFailures(out io.Writer) error {
