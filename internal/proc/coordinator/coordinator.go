@@ -64,6 +64,8 @@ type Config struct {
 	// MaxFailures is how often the program of a slot may fail at one clock; 0: 5. A program that fails this often at
 	// one clock is assumed to fail there always.
 	MaxFailures int
+	// StartsWorkers reports whether the process that started this one also starts the workers, and restarts them.
+	StartsWorkers bool
 	// Linger is how long the coordinator waits, at most, until all processes know that the job has ended; 0: 250 ms.
 	Linger time.Duration
 }
