@@ -84,7 +84,7 @@ func (r *Run) settingRows() (rows [][2]string) {
 	}
 	s := &r.Settings
 	if !r.Began.IsZero() {
-		row("began", r.Began.Local().Format(time.DateTime)+", version "+s.Version)
+		row("began", r.Began.Local().Format(time.DateTime)+", with version "+s.Version)
 	}
 	if s.Params.Marked {
 		row("data", s.Params.DataName())
