@@ -18,9 +18,11 @@ func (c *Client) Leave() error {
 		return transport.ErrClosed
 	}
 	l.flushHeld(everyShard)
-	return l.session.send(wire.Control(wire.KindExited, wire.Exited{
-		Role: wire.RoleWorker, Index: int(l.slot), PID: l.cfg.PID, How: "its process ended or gave up the slot",
-	}))
+	e := wire.Exited{Role: wire.RoleWorker, Index: int(l.slot), PID: l.cfg.PID, Vacated: true}
+	if l.cfg.hooks.Died != nil && l.cfg.hooks.Died() {
+		e.Vacated, e.How = false, "its program ended without leaving its slot"
+	}
+	return l.session.send(wire.Control(wire.KindExited, e))
 }
 
 // Share returns the number of slots that participate in the current clock (of), and how many of these precede this one

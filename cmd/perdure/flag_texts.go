@@ -26,7 +26,7 @@ var flagTexts = map[string]flagText{
 		"and leave later."},
 	"job.servers": {"Number of servers, which hold the model.", ""},
 	"job.shards":  {"Shards of every table; use fewer for small data.", "The servers share the shards."},
-	"job.clocks":  {"Iterations of every worker.", "cnn has 2000 by default."},
+	"job.clocks":  {"Iterations of every worker.", "cnn has 2000 by default, and perdure launch no limit."},
 	"job.seed":    {"Seed of all random choices.", "A bsp job ends with the same model for the same seed."},
 	"job.until": {"End at accuracy:A, loss:L, rmse:R or time:T.", "The job ends as soon as the test set reaches " +
 		"accuracy:A (0 to 1), loss:L or rmse:R, or after a training time of T. It ends after --clocks at the " +

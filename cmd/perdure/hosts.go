@@ -19,6 +19,7 @@ import (
 // coordinatorCmd runs a job's coordinator: on its own, or with --run as a child of train or up.
 type coordinatorCmd struct {
 	Folder    string `name:"run" hidden:"" help:"The run's folder." type:"path"`
+	Starts    bool   `name:"starts-workers" hidden:"" help:"The run's parent starts its workers."`
 	Job       string `help:"@coordinator_job" placeholder:"JOB.yaml" type:"path"`
 	Dir       string `help:"@coordinator_dir" placeholder:"DIR" type:"path"`
 	Listen    string `help:"@coordinator_listen" default:"127.0.0.1:7000" placeholder:"HOST:PORT"`
@@ -32,7 +33,9 @@ type coordinatorCmd struct {
 
 func (c *coordinatorCmd) Run(ctx context.Context) error {
 	if c.Folder != "" {
-		return (&role.Coordinator{Folder: c.Folder, Keys: c.Keys, Log: c.log(), Watch: c.observability()}).Run(ctx)
+		return (&role.Coordinator{
+			Folder: c.Folder, StartsWorkers: c.Starts, Keys: c.Keys, Log: c.log(), Watch: c.observability(),
+		}).Run(ctx)
 	}
 	if c.Job == "" || c.Dir == "" {
 		return fmt.Errorf("%w: a coordinator needs --job JOB.yaml, the job file (perdure init writes one), and "+

@@ -51,7 +51,7 @@ func TestWorkerJoins(t *testing.T) {
 		if code, out, errs := worker.Wait(); code != 0 {
 			t.Errorf("the worker ended with code %d: %s%s", code, out, errs)
 		}
-		awaitEvent(t, dir, "worker:1 is dead: its process ended or gave up", i+1)
+		awaitEvent(t, dir, "worker:1 gave up its slot", i+1)
 	}
 	if code, _, errs := job.Stop(); code != exitSignal {
 		t.Errorf("exit code %d: %s", code, errs)

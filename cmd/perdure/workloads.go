@@ -5,12 +5,19 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/dataset"
 	"github.com/perdure/perdure/internal/data/disk"
+	"github.com/perdure/perdure/internal/data/registry"
+	"github.com/perdure/perdure/internal/data/registry/etcd"
+	"github.com/perdure/perdure/internal/data/store"
+	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/shardstore"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -54,14 +61,38 @@ type versionCmd struct {
 
 func (c *versionCmd) Run() error {
 	if c.JSON {
+		formats := map[string]int{}
+		for _, f := range fileFormats {
+			formats[f.name] = f.version
+		}
 		return humanize.JSON(stdout, map[string]any{
-			"version": version, "wire": wire.Version, "go": runtime.Version(), "os": runtime.GOOS,
+			"version": version, "wire": wire.Version, "formats": formats, "go": runtime.Version(), "os": runtime.GOOS,
 			"arch": runtime.GOARCH,
 		})
 	}
 	fmt.Fprintf(stdout, "perdure %s, wire version %d, %s %s/%s\n", version, wire.Version, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH)
+	var formats []string
+	for _, f := range fileFormats {
+		formats = append(formats, fmt.Sprintf("%s %d", f.name, f.version))
+	}
+	fmt.Fprintf(stdout, "file formats: %s\n", strings.Join(formats, ", "))
 	return nil
+}
+
+// fileFormats lists the versions of the files that a job continues from.
+var fileFormats = []struct {
+	name    string
+	version int
+}{
+	{"registry", registry.FileVersion},
+	{"etcd", etcd.Version},
+	{"manifest", checkpoint.ManifestVersion},
+	{"running manifest", checkpoint.RunningVersion},
+	{"segment", checkpoint.SegmentVersion},
+	{"saved state", store.StateVersion},
+	{"update log", updatelog.Version},
+	{"snapshot", shardstore.SnapshotVersion},
 }
 
 // versionFlag prints the version, as --version does in other programs.

@@ -62,7 +62,7 @@ func scar(of *page) {
 			return savings(better(all, saves[save]), saves[save], lost)
 		},
 		"problems": func() string {
-			text := "| problem | partial recovery (`scar:16,1`) | with priority (`scar:16,1/8,priority`) | " +
+			text := "| problem | partial recovery (`scar:16,1,priority`) | with priority (`scar:16,1/8,priority`) | " +
 				"paper: 78% to 95% |\n|---|--:|--:|---|\n"
 			for i, c := range all {
 				text += fmt.Sprintf("| %s | %s | %s | %s |\n", summarized[i].name, c.fewer(fullSaves),

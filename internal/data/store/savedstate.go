@@ -32,7 +32,7 @@ import (
 //	24+n    4     CRC-32C of all before
 const (
 	stateMagic        = "PRDRSLOT"
-	version           = 1
+	StateVersion      = 1 // of the format of saved states
 	stateHeaderBytes  = 24
 	stateTrailerBytes = 4
 )
@@ -45,7 +45,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func stateHeader(slot perdure.Slot, n int64) []byte {
 	b := make([]byte, stateHeaderBytes)
 	copy(b, stateMagic)
-	binary.LittleEndian.PutUint32(b[8:], version)
+	binary.LittleEndian.PutUint32(b[8:], StateVersion)
 	binary.LittleEndian.PutUint32(b[12:], uint32(slot))
 	binary.LittleEndian.PutUint64(b[16:], uint64(n))
 	return b
@@ -204,7 +204,7 @@ func readObject(o Object, k slotstate.Key, f protocol.SavedFile, take func(int64
 	if string(b[:len(stateMagic)]) != stateMagic {
 		return corrupt("it is not a slot state")
 	}
-	if err := disk.CheckVersion(uint64(le.Uint32(b[8:])), version); err != nil {
+	if err := disk.CheckVersion(uint64(le.Uint32(b[8:])), StateVersion); err != nil {
 		return err
 	}
 	if string(b) != string(stateHeader(k.Slot, n)) {

@@ -129,7 +129,8 @@ type Event struct {
 	Text         string        `json:"text"`
 	UpdatesLost  int64         `json:"updates_lost"` // of the job so far
 	ClocksRedone int64         `json:"clocks_redone"`
-	Output       string        `json:"said,omitempty"` // the last lines of a failed program, if not reported before
+	Output       string        `json:"said,omitempty"`    // the last lines of a failed program, if not reported before
+	Vacated      bool          `json:"vacated,omitempty"` // of detected: a worker left its slot without a failure
 }
 
 // Progress is the coordinator's state of the job for its parent and for users. It is sent at every tick, at alarms, and
@@ -222,6 +223,8 @@ type Exited struct {
 	PID   int    `json:"pid"`
 	How   string `json:"how"`
 	Host  string `json:"host,omitempty"` // of an observer that is a host: the prefix of its processes' names
+	// Vacated says that a worker left its slot without a failure, for example on SIGTERM.
+	Vacated bool `json:"vacated,omitempty"`
 	// Failed says that a worker's program ended by itself (code 0 included), and not by a signal from outside, a
 	// planned fault or an order. Index is then the slot, or of a host the number of its worker.
 	Failed bool   `json:"failed,omitempty"`

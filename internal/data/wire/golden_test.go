@@ -202,7 +202,7 @@ var sampleJob = perdure.JobSpec{
 
 var exitedSample = Exited{
 	Role: RoleWorker, Index: 2, PID: 4711, How: "killed", Host: "h", Failed: true, Final: true, Code: 2, Detail: "why",
-	Output: "lines",
+	Output: "lines", Vacated: true,
 }
 
 func controlSamples() []sample {
@@ -257,7 +257,7 @@ func controlSamples() []sample {
 		}),
 		control("event", KindEvent, Event{
 			Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000,
-			Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2, Output: "lines",
+			Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2, Output: "lines", Vacated: true,
 		}),
 		control("order", KindOrder, Order{Kind: "kill", Target: "server:0", PID: 4711, Spec: "kill:server:0@clock:5"}),
 		control("exited", KindExited, exitedSample),

@@ -64,6 +64,8 @@ type Config struct {
 	// MaxFailures is how often the program of a slot may fail at one clock; 0: 5. A program that fails this often at
 	// one clock is assumed to fail there always.
 	MaxFailures int
+	// StartsWorkers reports whether the process that started this one also starts the workers, and restarts them.
+	StartsWorkers bool
 	// Linger is how long the coordinator waits, at most, until all processes know that the job has ended; 0: 250 ms.
 	Linger time.Duration
 }
@@ -467,6 +469,10 @@ func (cfg *Config) prune(m checkpoint.Manifest) {
 
 // emit passes an event to the log and the supervisor.
 func (c *Coordinator) emit(e membership.Event) {
+	vacated := e.Kind == "detected" && strings.HasSuffix(e.Text, " is dead: "+gaveUpSlot)
+	if vacated {
+		e.Text = e.Target + " " + gaveUpSlot
+	}
 	c.latest.Counts.note(e)
 	if e.Kind != "joining" && e.Kind != "joined" { // events of single shards are too many
 		c.latest.Event = e.Text
@@ -478,6 +484,7 @@ func (c *Coordinator) emit(e membership.Event) {
 	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
 		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
 		UpdatesLost: c.core.Record().UpdatesLost, ClocksRedone: c.core.Record().ClocksRedone, Output: e.Output,
+		Vacated: vacated,
 	}))
 }
 

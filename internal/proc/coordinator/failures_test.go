@@ -201,11 +201,16 @@ func TestMissingIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		model  string
 		begins bool // all processes had joined, and one has died
+		starts bool // a supervisor starts the workers
 		want   []string
 	}{
-		"at first":           {"bsp", false, []string{"server:0 (no process has joined), worker:0", "fewer --servers"}},
-		"later":              {"bsp", true, []string{"8s: worker:1 (its process is dead", "fewer --workers"}},
-		"where it may leave": {"asp", true, []string{"8s: worker:1 (its process is dead", "perdure scale --leave 1"}},
+		"at first": {"bsp", false, false, []string{"server:0 (no process has joined), worker:0", "fewer --servers"}},
+		"later":    {"bsp", true, false, []string{"8s: worker:1 (its process is dead", "fewer --workers"}},
+		"where it may leave": {
+			"asp", true, false,
+			[]string{"8s: worker:1 (its process is dead", "perdure scale --leave 1"},
+		},
+		"its program is started": {"bsp", false, true, []string{"worker:0", "may still be loading", "run/logs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inJob(t, testcluster.Job(c.model, "resend:5", 2, 1, 1), func(t *testing.T, on *lone) {
@@ -230,6 +235,10 @@ func TestMissingIsTold(t *testing.T) {
 					if !strings.Contains(e.Text, want) {
 						t.Errorf("the event is %q; want %q in it", e.Text, want)
 					}
+				}
+			}, func(cfg *coordinator.Config) {
+				if cfg.StartsWorkers = c.starts; c.starts {
+					cfg.Dir = "run"
 				}
 			})
 		})

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -85,7 +86,7 @@ func (m *missingMembers) notifyMissing(now time.Time, c *Coordinator) {
 		text += "; " + withoutServers(f)
 	}
 	if workers > 0 {
-		text += "; " + withoutWorkers(f, c.cfg.Dir, news)
+		text += "; " + withoutWorkers(f, &c.cfg, news)
 	}
 	target := ""
 	if len(news) == 1 {
@@ -146,7 +147,11 @@ func withoutServers(f *membership.JobRecord) string {
 
 // withoutWorkers tells the user how a job continues without some workers. Under bsp it cannot, and it cannot continue
 // without a slot that never started, since no other slot does its share of the first clock.
-func withoutWorkers(f *membership.JobRecord, dir string, missing []memberID) string {
+func withoutWorkers(f *membership.JobRecord, cfg *Config, missing []memberID) string {
+	if cfg.StartsWorkers {
+		return "their programs are started automatically, and may still be loading; their output is in " +
+			filepath.Join(cfg.Dir, "logs")
+	}
 	leave, all := "", true
 	for i := range f.Slots {
 		switch at := (memberID{membership.Worker, i}); {
@@ -164,8 +169,8 @@ func withoutWorkers(f *membership.JobRecord, dir string, missing []memberID) str
 		return "start a worker for each slot, or restart the job with fewer --workers"
 	}
 	command := "perdure scale"
-	if dir != "" {
-		command += " --run " + dir
+	if cfg.Dir != "" {
+		command += " --run " + cfg.Dir
 	}
 	return "to continue without them, run " + command + leave
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/worker"
@@ -57,6 +58,7 @@ type Agent struct {
 
 	all      sync.WaitGroup // channels
 	finished atomic.Bool    // the program has finished, and does not give its slot up
+	goodbye  atomic.Bool    // the program has said goodbye
 }
 
 // Serve serves the program at the other end of a socket until it says goodbye, or until ctx ends because it has died.
@@ -161,6 +163,7 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 		return answer(nil, found)
 	case opGoodbye:
 		a.finished.Store(r.args[0] != 0)
+		a.goodbye.Store(true)
 		return reply{}
 	case opHello:
 		return a.hello(ctx, r.text)
@@ -250,7 +253,9 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 	if err != nil {
 		return failed(err)
 	}
-	if a.client, err = a.Dial(ctx, cfg); err != nil {
+	with := hooks.FromContext(ctx)
+	with.Died = func() bool { return !a.goodbye.Load() }
+	if a.client, err = a.Dial(hooks.NewContext(ctx, with), cfg); err != nil {
 		a.client = nil
 		return failed(err)
 	}

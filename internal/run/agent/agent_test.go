@@ -32,6 +32,8 @@ type program struct {
 	next   uint32
 	ended  chan error // the result of Serve
 	death  *death     // nil: it does not die
+	// goodbye reports whether the program has called goodbye.
+	goodbye bool
 }
 
 // pair returns both ends of a packet socket.
@@ -129,6 +131,7 @@ func (p *program) hear() (r reply) {
 // call makes a call that must succeed.
 func (p *program) call(op op, table uint16, text string, args ...int64) reply {
 	p.Helper()
+	p.goodbye = p.goodbye || op == opGoodbye
 	p.send(op, table, text, -1, args...)
 	r := p.hear()
 	if r.code != codeOK {

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/server"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/testcluster"
@@ -205,7 +206,9 @@ func live(t *testing.T, h *testcluster.Hosts, d *death, copies bool, program fun
 	t.Helper()
 	ctx, kill := context.WithCancel(context.Background())
 	defer kill()
+	var deathHook func() bool
 	dial := func(ctx context.Context, cfg worker.Config) (*worker.Client, error) {
+		deathHook = hooks.FromContext(ctx).Died
 		return h.NewProcess("worker-0").Dial(ctx, cfg.Slot, func(c *testcluster.DialConfig) {
 			c.Memory, c.Heartbeat = cfg.Memory, tick
 		})
@@ -234,6 +237,9 @@ func live(t *testing.T, h *testcluster.Hosts, d *death, copies bool, program fun
 		}
 	case <-time.After(maxEnding):
 		t.Fatalf("the program is dead, and the agent still runs after %v", maxEnding)
+	}
+	if deathHook != nil && deathHook() == p.goodbye && !(dead && p.goodbye) {
+		t.Errorf("the agent reports a death: %v, goodbye: %v", deathHook(), p.goodbye)
 	}
 	return dead
 }

@@ -387,8 +387,8 @@ func (l *jobConn) run(ctx context.Context) error {
 		Up: l.onConnect, Frame: func(_ transport.Conn, f *wire.Frame) error { return l.order(f) },
 		Down: func(_ transport.Conn, err error) {
 			l.connect(nil)
-			if errors.Is(err, perdure.ErrStopped) || errors.Is(err, perdure.ErrRefused) {
-				return // reported when the link ends
+			if errors.Is(err, perdure.ErrStopped) || errors.Is(err, perdure.ErrRefused) || ctx.Err() != nil {
+				return // reported when the link ends, or this host ends it
 			}
 			l.lost = true
 			l.h.Log.Warn("the coordinator is unavailable; servers and workers continue without it", "err", err)

@@ -190,8 +190,9 @@ func TestExits(t *testing.T) {
 	if k.onExit(program) != supervisor.Never {
 		t.Error("a process is replaced after the job is over")
 	}
-	if len(sent) != 1 || sent[0] != (wire.Exited{Role: wire.RoleWorker, PID: 7, How: program.Description}) {
-		t.Errorf("reports to the coordinator: %+v, want one of the process that ran", sent)
+	want := wire.Exited{Role: wire.RoleWorker, PID: 7, How: program.Description, Vacated: true}
+	if len(sent) != 1 || sent[0] != want {
+		t.Errorf("reports to the coordinator: %+v, want one of the process that ran and left", sent)
 	}
 }
 

@@ -125,10 +125,11 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 
 // exited returns the report about a process that has ended. The caller must hold k.mu.
 func (k *keeper) exited(e *supervisor.Exit) wire.Exited {
-	if e.Role != wire.RoleWorker || k.stopping || !k.userPrograms && e.Code == usageCode {
-		return wire.Exited{Role: e.Role, PID: e.PID, How: e.Description}
+	if e.Role == wire.RoleWorker && !k.stopping && (k.userPrograms || e.Code != usageCode) {
+		return e.WorkerReport(k.userPrograms)
 	}
-	return e.WorkerReport(k.userPrograms)
+	left := e.Role == wire.RoleWorker && k.stopping && e.Signal != "SIGKILL" // on this host's request
+	return wire.Exited{Role: e.Role, PID: e.PID, How: e.Description, Vacated: left}
 }
 
 // state returns the state of the processes for metrics and health checks.

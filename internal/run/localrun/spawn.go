@@ -26,7 +26,11 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 	start := func(role wire.Role, index int, files []*os.File, args ...string) error {
 		return r.job.Group().Start(r.spec(exe, out, role, index, files, args...))
 	}
-	if err := start(wire.RoleCoordinator, 0, []*os.File{frames.file, web.file}); err != nil {
+	var with []string
+	if program != nil {
+		with = append(with, "--starts-workers")
+	}
+	if err := start(wire.RoleCoordinator, 0, []*os.File{frames.file, web.file}, with...); err != nil {
 		return err
 	}
 	if r.s.HasOwnLog() {

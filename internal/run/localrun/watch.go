@@ -28,6 +28,9 @@ func (r *Run) onEvent(e wire.Event) {
 	if e.Output != "" {
 		details["said"] = e.Output
 	}
+	if e.Vacated {
+		details["vacated"] = true
+	}
 	r.checkRecord(r.dir.Event(rundir.Event{
 		Seconds: r.job.Since().Seconds(), Clock: e.Clock, Kind: e.Kind, Target: e.Target, Text: e.Text,
 		Details: details,

@@ -131,7 +131,8 @@ func read(r *runs.Run) (t *trial, problem error) {
 func unfinished(trials []*trial) (notes []string) {
 	by := map[runs.State][]string{}
 	for _, t := range trials {
-		by[t.State] = append(by[t.State], fmt.Sprintf("%s (clock %d of %d)", t.Folder, t.Clock, t.line.Clocks))
+		by[t.State] = append(by[t.State], fmt.Sprintf("%s (clock %d%s)", t.Folder, t.Clock,
+			settings.OfClocks(t.line.Clocks)))
 	}
 	if len(trials) == 1 {
 		return nil // the answer describes it

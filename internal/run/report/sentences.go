@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/run/plot"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/runs"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 //go:embed sentences.tmpl
@@ -64,7 +65,8 @@ func seconds(v float64) string {
 // runFacts holds the facts about a single run.
 type runFacts struct {
 	Run, Workload, Recovery, Consistency string
-	Clocks, Of                           int64
+	Clocks                               int64
+	Of                                   string // " of N", N being the job's last clock; "": none is planned
 	State                                runs.State
 	Measure, Result, Wall, Away          string
 	Faults                               []string
@@ -79,7 +81,8 @@ type runFacts struct {
 func newRunFacts(t *trial, m measure) runFacts {
 	s := runFacts{
 		Run: t.Folder, Workload: t.line.Workload, Recovery: t.line.Recovery, Consistency: t.line.Consistency,
-		Clocks: int64(t.Clock), Of: int64(t.line.Clocks), State: t.State, Last: strings.TrimSuffix(t.Last, "."),
+		Clocks: int64(t.Clock), Of: settings.OfClocks(t.line.Clocks), State: t.State,
+		Last: strings.TrimSuffix(t.Last, "."),
 	}
 	if _, diverged := t.points("train_loss"); diverged {
 		s.Diverged = true

@@ -41,6 +41,8 @@ type Coordinator struct {
 	Keys   string // directory of its keys; "": the job has no keys
 	Log    *slog.Logger
 	Watch  Observability
+	// StartsWorkers reports whether the run's parent starts its workers.
+	StartsWorkers bool
 	// Resources holds resources that the process has opened itself; nil: it inherits sockets and secrets from the run's
 	// parent.
 	Resources *Resources
@@ -184,6 +186,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *deferredAPI, open *Re
 		Listener: faults.Wrap(open.FrameListener), Registry: reg,
 		Lease: open.Lease, NewJob: &start, Store: in, StoreAddr: at, StoreLocal: s.Checkpoints.Store == "",
 		Keep: s.Checkpoints.Keep, MaxFailures: s.Checkpoints.MaxFailures, Settings: sent, Dir: c.Folder,
+		StartsWorkers:  c.StartsWorkers,
 		CancelEarlyEnd: c.Resources != nil, Linger: open.Linger, Log: c.Log, Keys: open.Keys,
 		TableBytes: machine.Memory(),
 		OnOrder:    func(o wire.Order) { ApplyFault(o, faults, nil, s.SeedOf(wire.RoleCoordinator, 0)) },

@@ -24,19 +24,20 @@ const maxHistory = 1 << 30
 // lastEvents is how many bytes of events LastEvents reads.
 const lastEvents = 16 << 10
 
-// StartTime returns when the run in a directory started, according to its lock or else to its settings file. It returns
-// the zero time if both are missing.
-func StartTime(dir string) time.Time {
+// StartTime returns when the run in a directory started: the earlier of the time in its lock, which each coordinator of
+// a job on several hosts replaces, and that of its settings file, which a copy may change. It returns the zero time if
+// both are missing.
+func StartTime(dir string) (at time.Time) {
+	if info, err := os.Stat(filepath.Join(dir, RunFile)); err == nil {
+		at = info.ModTime()
+	}
 	if b, err := disk.ReadRegular(filepath.Join(dir, lockName), 1<<10); err == nil {
 		_, since, _ := strings.Cut(strings.TrimSpace(string(b)), " since ")
-		if at, err := time.Parse(time.RFC3339, since); err == nil {
-			return at
+		if locked, err := time.Parse(time.RFC3339, since); err == nil && (at.IsZero() || locked.Before(at)) {
+			return locked
 		}
 	}
-	if info, err := os.Stat(filepath.Join(dir, RunFile)); err == nil {
-		return info.ModTime()
-	}
-	return time.Time{}
+	return at
 }
 
 // LastEvents returns the newest events of a run, about a hundred.

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/protocol"
@@ -358,5 +359,25 @@ func TestHoldEnded(t *testing.T) {
 	must(t, lock.Close())
 	if _, _, err := LockEnded(filepath.Join(d.Path(), "nothing")); err != nil {
 		t.Errorf("without locks: %v", err)
+	}
+}
+
+// TestStartTime checks that a run started when its settings were written, even if a later coordinator has locked it
+// again, or when it was locked, if its settings were copied later.
+func TestStartTime(t *testing.T) {
+	dir, first := t.TempDir(), time.Date(2026, time.November, 26, 7, 0, 0, 0, time.UTC)
+	file := filepath.Join(dir, RunFile)
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2]time.Time{{first, first.Add(time.Hour)}, {first.Add(time.Hour), first}} {
+		line := "pid 7 since " + c[0].Format(time.RFC3339)
+		err := os.WriteFile(filepath.Join(dir, lockName), []byte(line), 0o600)
+		if err := errors.Join(err, os.Chtimes(file, c[1], c[1])); err != nil {
+			t.Fatal(err)
+		}
+		if at := StartTime(dir); !at.Equal(first) {
+			t.Errorf("locked at %v, settings of %v: started at %v", c[0], c[1], at)
+		}
 	}
 }

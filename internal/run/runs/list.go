@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/run/humanize"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // Line is a run in a list. Unknown values are nil or empty.
@@ -174,7 +175,7 @@ func (l *Line) cells() []string {
 	if l.Workload != "" {
 		shape = fmt.Sprintf("%dw %ds", l.Workers, l.Servers)
 		clocks = fmt.Sprint(l.Clock)
-		if l.Clock < l.Clocks && l.State != Done {
+		if l.Clock < l.Clocks && l.Clocks < settings.NoEnd && l.State != Done {
 			clocks += fmt.Sprintf("/%d", l.Clocks)
 		}
 	}

@@ -181,13 +181,20 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// TestShowFailedProcesses checks that a run whose summary has no failures shows those of its events, as a job on
-// several hosts has them.
+// TestShowFailedProcesses checks that a run whose summary has no failures counts those of its events, as a job on
+// several hosts has them: each death once, and programs that failed after they had left. A process that was only
+// suspected, or that left its slot, has not failed.
 func TestShowFailedProcesses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a")
+	left := func(target string) rundir.Event {
+		return rundir.Event{Kind: "detected", Target: target, Details: map[string]any{"vacated": true}}
+	}
 	fake(t, dir, 1, 0.8, rundir.Event{Kind: "suspected", Target: "server:1"},
 		rundir.Event{Kind: "detected", Target: "server:1"}, rundir.Event{Kind: "detected", Target: "worker:2"},
-		rundir.Event{Kind: "detected", Target: "shards"}, rundir.Event{Kind: "serving", Target: "worker:0"})
+		rundir.Event{Kind: "detected", Target: "shards"}, rundir.Event{Kind: "serving", Target: "worker:0"},
+		rundir.Event{Kind: "failure", Target: "worker:2"}, rundir.Event{Kind: "suspected", Target: "worker:0"},
+		left("worker:1"), left("worker:3"), rundir.Event{Kind: "failure", Target: "worker:3"},
+		rundir.Event{Kind: "detected", Target: "worker:2"})
 	r, err := One(dir)
 	must(t, err)
 	for _, c := range []struct {
@@ -195,7 +202,7 @@ func TestShowFailedProcesses(t *testing.T) {
 		want     string
 	}{
 		{r.Summary.Failures, "1 kill, "},
-		{nil, "failed processes: 2 (see events.jsonl), "},
+		{nil, "failed processes: 4 (see events.jsonl), "},
 	} {
 		r.Summary.Failures = c.failures
 		var out bytes.Buffer

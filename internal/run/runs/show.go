@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/terminal"
 )
 
@@ -58,7 +59,7 @@ func (r *Run) Show(out io.Writer, asJSON bool) error {
 
 // outcomeText describes a run without a result, with the next command.
 func (r *Run) outcomeText() string {
-	at := fmt.Sprintf("at clock %d of %d", r.Clock, r.Settings.Job.Clocks)
+	at := fmt.Sprintf("at clock %d%s", r.Clock, settings.OfClocks(r.Settings.Job.Clocks))
 	switch r.State {
 	case Running:
 		return "is running, " + at + " (see perdure status --run " + r.Folder + ")"
@@ -83,7 +84,7 @@ func (r *Run) settingRows() (rows [][2]string) {
 	}
 	s := &r.Settings
 	if !r.Began.IsZero() {
-		row("began", r.Began.Local().Format(time.DateTime)+", version "+s.Version)
+		row("began", r.Began.Local().Format(time.DateTime)+", with version "+s.Version)
 	}
 	if s.Params.Marked {
 		row("data", s.Params.DataName())
@@ -104,20 +105,30 @@ func (r *Run) settingRows() (rows [][2]string) {
 	return rows
 }
 
-// failedProcesses returns how many processes died or were silent for too long according to the run's events. If these
-// cannot be read, it returns 0.
+// failedProcesses returns how many processes died, or ended because of an error, according to the run's events. If
+// these cannot be read, it returns 0.
 func (r *Run) failedProcesses() int {
 	events, err := rundir.Events(r.Folder)
 	if err != nil {
 		return 0
 	}
-	targets := map[string]struct{}{}
+	n, counted := 0, map[string]bool{} // by target: its last death is counted
 	for _, e := range events {
-		if (e.Kind == "detected" || e.Kind == "suspected") && e.Target != "shards" {
-			targets[e.Target] = struct{}{}
+		switch {
+		case e.Target == "shards":
+		case e.Kind == "detected":
+			left, _ := e.Details["vacated"].(bool)
+			if counted[e.Target] = !left; !left {
+				n++
+			}
+		case e.Kind == "failure": // also of a program that had left before it ended
+			if !counted[e.Target] {
+				n++
+			}
+			counted[e.Target] = false
 		}
 	}
-	return len(targets)
+	return n
 }
 
 func (r *Run) printFailures(out io.Writer) error {

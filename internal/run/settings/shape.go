@@ -19,6 +19,17 @@ type Shape struct {
 	Shards      int    `group:"job" default:"16" placeholder:"N"`
 }
 
+// NoEnd is the number of clocks of a job that its programs end. The Python package sets it.
+const NoEnd = 1_000_000_000
+
+// OfClocks returns " of N" for a job of N clocks, and "" for a job that its programs end.
+func OfClocks(n perdure.Clock) string {
+	if n <= 0 || n >= NoEnd {
+		return ""
+	}
+	return fmt.Sprintf(" of %d", n)
+}
+
 // Job makes a job with these settings and defaults for all others.
 func (p Shape) Job(name string) (job perdure.JobSpec, err error) {
 	if job, err = p.Parse(name); err != nil {

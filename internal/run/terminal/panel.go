@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // panel is a block of lines at the bottom of a terminal that is redrawn in place. Events scroll by above it.
@@ -104,7 +105,9 @@ func (v *panel) picture(now *State, width, height int) (lines []string) {
 	}
 	add(strings.Repeat("─", width), false)
 	add(headline(now, width), false)
-	add(bar(p.Clock, max(p.End, 1), v.faults, width), true)
+	if p.End < settings.NoEnd {
+		add(bar(p.Clock, max(p.End, 1), v.faults, width), true)
+	}
 	if drawn := v.loss.draw(width - 24); drawn != "" {
 		name := "loss"
 		if now.TrainRMSE != nil {

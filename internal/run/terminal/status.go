@@ -10,13 +10,14 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // PrintStatus prints the state of a running job, its processes and its shards. log is a line about its update log, or
 // "".
 func PrintStatus(out io.Writer, s *control.Status, v *protocol.View, log string) {
-	fmt.Fprintf(out, "job %s (%s): %s, clock %d of %d, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock,
-		s.End, s.Generation, s.RunDir)
+	fmt.Fprintf(out, "job %s (%s): %s, clock %d%s, generation %d, folder %s\n", s.Job, s.Workload, s.State, s.Clock,
+		settings.OfClocks(s.End), s.Generation, s.RunDir)
 	replaced := ""
 	if s.NoReplace {
 		replaced = ", servers that die are not replaced"

@@ -127,7 +127,7 @@ func status(now *State) string {
 
 // progressText returns a run's progress.
 func progressText(now *State) string {
-	return fmt.Sprintf("clock %5d of %d", now.Progress.Clock, cmp.Or(now.Progress.End, now.Clocks))
+	return fmt.Sprintf("clock %5d%s", now.Progress.Clock, settings.OfClocks(cmp.Or(now.Progress.End, now.Clocks)))
 }
 
 // quality returns the known measures of the model.

@@ -27,6 +27,7 @@ func TestPanelCoversCtrlC(t *testing.T) {
 func TestStatusLine(t *testing.T) {
 	for want, now := range map[string]State{
 		"   0.00s  clock     0 of 300  0.0 MB/s": {Clocks: 300},
+		"   0.00s  clock     0  0.0 MB/s":        {Clocks: 1_000_000_000}, // its programs end it
 		"   2.50s  clock    50 of 100  loss 0.5000  test accuracy 0.8000  25 clocks/s  1.5 MB/s  2s left": {
 			Since: 2500 * time.Millisecond, Clocks: 300, Progress: wire.Progress{Clock: 50, End: 100},
 			TrainLoss: new(0.5), TestAccuracy: new(0.8), ClocksPerSecond: new(25.0), MBPerSecond: 1.5,

@@ -18,6 +18,7 @@ LAUNCH = """usage: perdure launch --nproc N [flags of perdure up] [--] PROGRAM.p
 Start PROGRAM.py in N slots of a job on this machine, with a coordinator and servers. Processes that die are restarted.
 Each process has RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and the variables GROUP_… and ROLE_…, as with torchrun;
 RANK is its slot. MASTER_ADDR is not set: processes communicate through the servers, not through one of them.
+The job ends when its programs end it, or after --clocks iterations (default: without limit).
 
   perdure launch --nproc 4 --servers 2 --recovery resend:auto train.py --epochs 3
 

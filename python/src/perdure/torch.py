@@ -639,8 +639,8 @@ class DataParallel(_Model):
             before it.
         weighted: Whether each ``step`` passes a weight for this slot's gradient.
         end: When the job ends. ``first``: when the first slot leaves the ``with`` block. The other slots report their
-            untrained data in a warning, on the console and in the summary. ``all``: when the last slot leaves it. A
-            slot that is done has almost no weight in the clocks of the others.
+            untrained data in a warning, on the console and in the summary. ``all``: when the last slot leaves it. Until
+            then, a slot that has left adds a gradient with almost no weight to each average.
 
     Raises:
         UsageError: The model, the rule or an object in ``state`` is not supported; the message says what to change.
