@@ -98,7 +98,7 @@ func (b Bootstrap) withDefaults() (Bootstrap, error) {
 	}
 	switch {
 	case b.Draws < 1:
-		return b, fmt.Errorf("itercost: %d draws; choose at least 1", b.Draws)
+		return b, fmt.Errorf("itercost: invalid number of draws %d; choose at least 1", b.Draws)
 	case !(b.Level > 0 && b.Level < 1):
 		return b, fmt.Errorf("itercost: level %v is outside (0, 1)", b.Level)
 	}

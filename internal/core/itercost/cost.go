@@ -15,7 +15,7 @@ type Cost struct {
 // its undisturbed twin it reached the same ε.
 func Iota(disturbed, undisturbed Reach) (Cost, error) {
 	if undisturbed.Censored {
-		return Cost{}, fmt.Errorf("%w before clock %d; choose a larger ε, or run it for more clocks", ErrNeverReached,
+		return Cost{}, fmt.Errorf("%w before clock %d; choose a larger ε, or train for more clocks", ErrNeverReached,
 			undisturbed.Clock)
 	}
 	return Cost{disturbed.Clock - undisturbed.Clock, disturbed.Censored}, nil

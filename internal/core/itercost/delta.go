@@ -36,7 +36,7 @@ type Delta []TableDelta
 // restored rows. Both must have the same tables in the same order.
 func Between[F Float](truth, restored []Table[F]) (Delta, error) {
 	if len(truth) != len(restored) {
-		return nil, fmt.Errorf("%w: %d true tables, %d restored", ErrTables, len(truth), len(restored))
+		return nil, fmt.Errorf("%w: expected %d tables, but %d were restored", ErrTables, len(truth), len(restored))
 	}
 	delta := make(Delta, len(truth))
 	for i, t := range truth {

@@ -37,9 +37,9 @@ func (s Series) check() error {
 	for _, p := range s {
 		switch {
 		case p.Clock <= last:
-			return fmt.Errorf("%w: clock %d comes after clock %d", ErrSeries, p.Clock, last)
+			return fmt.Errorf("%w: clocks must increase, but clock %d follows clock %d", ErrSeries, p.Clock, last)
 		case !finite(p.Value):
-			return fmt.Errorf("%w: its value at clock %d is %v", ErrSeries, p.Clock, p.Value)
+			return fmt.Errorf("%w: its value at clock %d is not finite: %v", ErrSeries, p.Clock, p.Value)
 		}
 		last = p.Clock
 	}
