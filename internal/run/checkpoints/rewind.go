@@ -30,7 +30,7 @@ func (f *Location) rewind(k *checkpoint.Info, job *perdure.JobSpec) (all []round
 	sparse := slices.ContainsFunc(k.Manifest.Tables, func(t perdure.TableSpec) bool { return t.Sparse })
 	switch {
 	case due.Timed():
-		return nil, "it is not known when it would have saved", nil
+		return nil, "the times of its earlier saves are not known", nil
 	case job.Recovery.Selector == perdure.SelectUsed:
 		return nil, "checkpoints do not record how often rows were updated", nil
 	case k.Manifest.Job.Init != "":

@@ -84,7 +84,7 @@ func verifySnapshots(out io.Writer, in store.Store, names []string, asJSON bool)
 			size(int64(float64(bytes)/max(took, 1e-9))))
 	}
 	if bad > 0 {
-		return fmt.Errorf("%s: %s, %d not whole", in, humanize.Count(len(all), "file"), bad)
+		return fmt.Errorf("%s: %s, %d damaged", in, humanize.Count(len(all), "file"), bad)
 	}
 	return nil
 }
@@ -93,5 +93,5 @@ func wholeText(whole bool) string {
 	if whole {
 		return "whole"
 	}
-	return "not whole"
+	return "damaged"
 }

@@ -77,7 +77,7 @@ func (r *machineTrace) readLines(b []byte) error {
 		case err != nil || ms < 0 || ms > maxTraceMillis:
 			return fmt.Errorf("line %d: %q is not a valid number of milliseconds", n, cells[0])
 		case len(r.events) > 0 && e.at < r.events[len(r.events)-1].at:
-			return fmt.Errorf("line %d: time is before that of the previous line; lines must be in order of time", n)
+			return fmt.Errorf("line %d: its time is before that of the previous line; sort the lines by time", n)
 		case !e.added && !there[e.machine]:
 			return fmt.Errorf("line %d: %s is removed but was not added; the record is incomplete", n, e.machine)
 		case e.added && there[e.machine]:

@@ -54,21 +54,22 @@ func openQuadratic(p api.Params) (api.Workload, error) {
 	b := p.Bowl
 	switch {
 	case p.Batch != 0:
-		return nil, fmt.Errorf("%w: quadratic: batch of %d; quadratic has no examples: remove the batch size",
+		return nil, fmt.Errorf("%w: quadratic has no examples, but a batch of %d is set; remove the batch size",
 			perdure.ErrUsage,
 			p.Batch)
 	case p.Data != "":
-		return nil, fmt.Errorf("%w: quadratic: data %s; quadratic uses no data: remove that option",
+		return nil, fmt.Errorf("%w: quadratic uses no data, but data %s is set; remove that option",
 			perdure.ErrUsage, p.Data)
 	case p.Factors != api.Factors{}, p.Topics != api.TopicModel{}, p.FinalReLU, p.ByLayer:
 		return nil, fmt.Errorf("%w: quadratic has no factors, topics or layers; remove the options that apply to them",
 			perdure.ErrUsage)
 	case b.Rows < 1 || b.Dim < 1 || b.Dim > perdure.MaxDim || b.Rows > maxValues/b.Dim:
 		return nil, fmt.Errorf(
-			"%w: quadratic: %d rows of %d values; choose at least 1 row, and at most %d values in total",
+			"%w: quadratic: invalid size of %d rows of %d values; choose at least 1 row, and at most %d values in "+
+				"total",
 			perdure.ErrUsage, b.Rows, b.Dim, maxValues)
 	case !(b.Condition >= 1) || b.Condition > maxCondition:
-		return nil, fmt.Errorf("%w: quadratic: condition %v; choose 1 to %g", perdure.ErrUsage, b.Condition,
+		return nil, fmt.Errorf("%w: quadratic: invalid condition %v; choose 1 to %g", perdure.ErrUsage, b.Condition,
 			float64(maxCondition))
 	case !(b.Noise >= 0) || math.IsInf(b.Noise, 0):
 		return nil, fmt.Errorf("%w: quadratic: noise %v is not a finite number ≥ 0", perdure.ErrUsage, b.Noise)
@@ -102,7 +103,8 @@ func (p *quadratic) Contraction(rate float64) float64 {
 // Describe implements api.Workload.
 func (p *quadratic) Describe() api.Description {
 	return api.Description{
-		Name: QuadraticName, Data: fmt.Sprintf("a bowl of condition %g", p.Condition), Train: len(p.x), Test: len(p.x),
+		Name: QuadraticName, Data: fmt.Sprintf("a quadratic function of condition %g", p.Condition), Train: len(p.x),
+		Test:       len(p.x),
 		Parameters: len(p.x), DataBytes: int64(8 * len(p.x)), Rate: p.params.Rule.Rate,
 	}
 }
@@ -116,7 +118,7 @@ func (p *quadratic) Digest() string {
 func (p *quadratic) Constants() map[string]string {
 	return map[string]string{
 		"condition": strconv.FormatFloat(p.Condition, 'g', -1, 64), "noise": strconv.FormatFloat(p.Noise, 'g', -1, 64),
-		"best": fmt.Sprintf("normal numbers, drawn by seed %d", p.params.Seed),
+		"best": fmt.Sprintf("normally distributed numbers, drawn with seed %d", p.params.Seed),
 	}
 }
 

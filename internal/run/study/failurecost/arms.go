@@ -51,7 +51,7 @@ func (a *Arm) resetsRows() bool { return a.Kind == ByDeath && a.Recovery.Kind ==
 func parsePerturbation(text string) (a Arm, err error) {
 	name, size, _ := strings.Cut(text, ":")
 	a = Arm{Text: text, Kind: Kind(name)}
-	wrong := fmt.Errorf("%w: --perturb %s; choose %s", perdure.ErrUsage, text, perturbations)
+	wrong := fmt.Errorf("%w: invalid --perturb %s; choose %s", perdure.ErrUsage, text, perturbations)
 	switch a.Kind {
 	case ByRandom, ByAdversary:
 		a.Size, err = strconv.ParseFloat(size, 64)

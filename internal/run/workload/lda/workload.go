@@ -66,13 +66,14 @@ func Open(p api.Params) (api.Workload, error) {
 	}
 	switch {
 	case p.Batch != 0:
-		return nil, fmt.Errorf("%w: lda: batch of %d; lda has no batches: set the clock fraction instead",
+		return nil, fmt.Errorf("%w: lda has no batches, but a batch of %d is set; set the clock fraction instead",
 			perdure.ErrUsage, p.Batch)
 	case p.FinalReLU, p.ByLayer, p.Factors != api.Factors{}:
 		return nil, fmt.Errorf("%w: lda has no layers and no user or item rows; remove the options that apply to them",
 			perdure.ErrUsage)
 	case p.Slots < 1 || p.Slots > perdure.MaxSlots:
-		return nil, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
+		return nil, fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, p.Slots,
+			perdure.MaxSlots)
 	}
 	data, err := dataset.OpenCorpus(p.Data)
 	if err != nil {

@@ -67,14 +67,14 @@ func Open(p api.Params) (api.Workload, error) {
 	case p.ByLayer:
 		return nil, fmt.Errorf("%w: mf has no layers to partition by; remove that option", perdure.ErrUsage)
 	case p.Batch != 0:
-		return nil, fmt.Errorf("%w: mf: batch of %d; mf has no batches: set the clock fraction instead",
+		return nil, fmt.Errorf("%w: mf has no batches, but a batch of %d is set; set the clock fraction instead",
 			perdure.ErrUsage, p.Batch)
 	}
 	switch s := p.Factors.Solver; {
 	case s == SolverALS:
 		return openAlternating(p)
 	case s != "" && s != SolverSGD:
-		return nil, fmt.Errorf("%w: mf: solver %q; choose %s or %s", perdure.ErrUsage, s, SolverSGD, SolverALS)
+		return nil, fmt.Errorf("%w: mf: unknown solver %q; choose %s or %s", perdure.ErrUsage, s, SolverSGD, SolverALS)
 	case p.Factors.Implicit != 0:
 		return nil, fmt.Errorf("%w: mf: only the solver %s supports implicit ratings; choose it, or remove implicit",
 			perdure.ErrUsage, SolverALS)
@@ -93,8 +93,8 @@ func options(p api.Params) Options {
 
 func openDescent(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 {
-		return nil, fmt.Errorf("%w: mf: rule %s; mf supports only sgd without settings, which workers compute "+
-			"themselves; use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
+		return nil, fmt.Errorf("%w: mf does not support rule %s; it supports only sgd without settings, which "+
+			"workers compute themselves; use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
 	}
 	chosen := p.Rule.Rate == 0
 	if chosen {
