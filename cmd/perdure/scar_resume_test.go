@@ -55,7 +55,7 @@ func TestScarResumed(t *testing.T) {
 	end := int64(m.Clock) + 400 // servers may have reached this clock
 	p := start(t, "train", "--resume", dir, "--servers", "3", "--recovery", "scar:4,1/2,round", "--clocks",
 		fmt.Sprint(end), "--fault", fmt.Sprintf("kill:server:2@clock:%d", m.Clock+10), "--out", to)
-	p.Says(`\d+ rows start as last saved, .* updates are lost, and \d+ in part`)
+	p.Says(`\d+ rows start as last saved, .* updates are lost completely, and \d+ partly`)
 	s := p.succeeds(to)
 	want := int64(s.Shards) * (4*end - 20)
 	if got := *s.UpdatesApplied + *s.UpdatesLost; int64(s.Clocks) != end || s.Servers != 3 || got != want {

@@ -44,20 +44,20 @@ func sealedCases(same, other string) []sealedCase {
 		{[]string{`"servers": 2`, `"servers": 3`}, ``},
 		{[]string{`"Data": "[^"]*"`, `"Data": "` + same + `"`}, ``},
 		{[]string{`"Seed": 7`, `"Seed": 0`}, `params.Seed is 0, but job.seed is 7`},
-		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed 8, but the checkpoint was made with 7`},
-		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots 4, but the checkpoint was made with 3`},
-		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards 5, but the checkpoint was made with 6`},
+		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed to 8, but the checkpoint was made with 7`},
+		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots to 4, but the checkpoint was made with 3`},
+		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards to 5, but the checkpoint was made with 6`},
 		{
 			[]string{`"consistency": "bsp"`, `"consistency": "asp"`},
-			`job.consistency "asp", but the checkpoint was made with "bsp"`,
+			`job.consistency to "asp", but the checkpoint was made with "bsp"`,
 		},
 		{[]string{`"consistency": "bsp"`, `"consistency": "asp", "stale_scale": "inverse"`}, `job.consistency`},
-		{[]string{`"Batch": 8`, `"Batch": 9`}, `params.Batch 9, but the checkpoint was made with 8`},
-		{[]string{`"rate": 0.05`, `"rate": 0.0500001`}, `rate 0.0500001, but the checkpoint was made with 0.05`},
+		{[]string{`"Batch": 8`, `"Batch": 9`}, `params.Batch to 9, but the checkpoint was made with 8`},
+		{[]string{`"rate": 0.05`, `"rate": 0.0500001`}, `rate to 0.0500001, but the checkpoint was made with 0.05`},
 		{[]string{`"kind": "sgd"`, `"kind": "adagrad", "epsilon": 1e-9`}, `the checkpoint was made with`},
 		{
 			[]string{`"Sparse": false`, `"Sparse": true`},
-			`params.Sparse true, but the checkpoint was made with none|tables`,
+			`params.Sparse to true, but the checkpoint was made with none|tables`,
 		},
 		{
 			[]string{`"Data": "[^"]*"`, `"Data": "` + other + `"`},
@@ -180,7 +180,7 @@ func TestChangedRunJSON(t *testing.T) {
 	must(t, os.WriteFile(file, edited(t, text, `"Batch": 8`, `"Batch": 9`), 0o666))
 	wantOut(t, 0, []string{"fault", "kill:worker:1@0s", "--run", dir})
 	if code, _, stderr := p.Wait(); code == 0 ||
-		!strings.Contains(stderr, "has params.Batch 9, but the job began with 8") {
+		!strings.Contains(stderr, "sets params.Batch to 9, but the job began with 8") {
 		t.Errorf("exit code %d and %q", code, stderr)
 	}
 }
