@@ -89,15 +89,15 @@ func (j JobSpec) Validate() error {
 		most  int
 	}{{"workers", j.Slots, MaxSlots}, {"servers", j.Servers, MaxServers}, {"shards", j.Shards, 65536}} {
 		if n.value < 1 || n.value > n.most {
-			return fmt.Errorf("%w: %d %s; choose 1 to %d", ErrUsage, n.value, n.name, n.most)
+			return fmt.Errorf("%w: invalid number of %s %d; choose 1 to %d", ErrUsage, n.name, n.value, n.most)
 		}
 	}
 	if j.Servers > j.Shards {
-		return fmt.Errorf("%w: %d servers for %d shards; use at least as many shards as servers", ErrUsage, j.Servers,
-			j.Shards)
+		return fmt.Errorf("%w: %d servers are too many for %d shards; use at least as many shards as servers", ErrUsage,
+			j.Servers, j.Shards)
 	}
 	if j.Clocks < 0 {
-		return fmt.Errorf("%w: %d clocks; choose at least 1", ErrUsage, j.Clocks)
+		return fmt.Errorf("%w: invalid number of clocks %d; choose at least 1", ErrUsage, j.Clocks)
 	}
 	if sum, err := hex.DecodeString(j.Init); err != nil || len(sum) != 0 && len(sum) != sha256.Size {
 		return fmt.Errorf("%w: init %q is not the SHA-256 hash of a model", ErrUsage, j.Init)

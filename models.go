@@ -243,8 +243,8 @@ func ParseRecovery(s string) (Recovery, error) {
 		return parseChain(s, arg, rest, more)
 	}
 	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, "+
-		"chain:N,async, chain:N,every:K, chain:N,checkpoint:C, stateless or scar:C,R,SELECTOR (checkpoint:C also with "+
-		",async after it, resend:C with ,partial; C may be auto)", ErrUsage, s)
+		"chain:N,async, chain:N,every:K, chain:N,checkpoint:C, stateless or scar:C,R,SELECTOR (checkpoint:C may be "+
+		"followed by ,async and resend:C by ,partial; C may be auto)", ErrUsage, s)
 }
 
 // parseInterval parses the number of clocks between checkpoints, or "auto".

@@ -168,8 +168,8 @@ func (r Rule) validateSchedule() error {
 		return nil
 	case ScheduleStep:
 		if r.Every < 1 || !(r.Factor > 0) || r.Factor > 1 {
-			return fmt.Errorf("%w: schedule step needs every ≥ 1 clocks and a factor in (0, 1]; got every %d, "+
-				"factor %v", ErrUsage, r.Every, r.Factor)
+			return fmt.Errorf("%w: schedule step needs every ≥ 1 and factor in (0, 1]; got every %d and factor %v",
+				ErrUsage, r.Every, r.Factor)
 		}
 		return nil
 	}

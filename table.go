@@ -101,7 +101,8 @@ var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 // Validate returns an error if the table is invalid in a job with the given number of shards.
 func (t TableSpec) Validate(shards int) error {
 	if !tableName.MatchString(t.Name) {
-		return fmt.Errorf("%w: invalid table name %q; use 1 to 64 letters, digits, '_', '.', '-', a letter first",
+		return fmt.Errorf("%w: invalid table name %q; use 1 to 64 letters, digits, '_', '.' or '-', starting with a "+
+			"letter",
 			ErrUsage, t.Name)
 	}
 	if t.Dim < 1 || t.Dim > MaxDim {
@@ -178,12 +179,13 @@ func (t TableSpec) validateRows(shards int) error {
 	}
 	switch {
 	case t.Rows < 1:
-		return fmt.Errorf("%w: table %s: %d rows; choose at least 1 row, or set Sparse", ErrUsage, t.Name, t.Rows)
+		return fmt.Errorf("%w: table %s: invalid number of rows %d; choose at least 1, or set Sparse", ErrUsage, t.Name,
+			t.Rows)
 	case t.Rows > math.MaxInt64/4/int64(t.Dim):
 		return fmt.Errorf("%w: table %s: %d rows × %d is too large to address", ErrUsage, t.Name, t.Rows, t.Dim)
 	case int64(shards) > t.Rows && !t.Whole:
-		return fmt.Errorf("%w: %d shards for table %s of %d rows; use at most as many shards as rows, or keep the "+
-			"table whole", ErrUsage, shards, t.Name, t.Rows)
+		return fmt.Errorf("%w: %d shards are too many for table %s of %d rows; use at most as many shards as rows, "+
+			"or keep the table whole", ErrUsage, shards, t.Name, t.Rows)
 	case t.Evict != 0:
 		return fmt.Errorf("%w: table %s: only sparse tables evict rows", ErrUsage, t.Name)
 	}

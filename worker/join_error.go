@@ -33,7 +33,7 @@ var joinHints = []struct {
 	{
 		oneOf(transport.ErrSilent),
 		"a process listens there but does not answer: check that the coordinator is running and not suspended, and " +
-			"that the port is the coordinator's",
+			"that the port is correct",
 	},
 	{
 		oneOf(syscall.ECONNREFUSED),
@@ -53,7 +53,7 @@ var joinHints = []struct {
 	},
 	{
 		oneOf(io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, transport.ErrClosed),
-		"the process there closes the connection: check that the job is still running, and that the port is its " +
+		"the process there closed the connection: check that the job is still running, and that the port is its " +
 			"coordinator's",
 	},
 }

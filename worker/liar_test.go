@@ -170,8 +170,8 @@ func forgedPushes() []forgedPush {
 		return wire.Rows{Table: table, Count: len(ids), IDs: ids}
 	}
 	return []forgedPush{
-		{"a short vector", "applied vector of 1 slots", push(1, wire.Rows{}, 0)},
-		{"a long vector", "applied vector of 4097 slots", push(perdure.MaxSlots+1, wire.Rows{}, 0)},
+		{"a short vector", "invalid length of 1 slots", push(1, wire.Rows{}, 0)},
+		{"a long vector", "invalid length of 4097 slots", push(perdure.MaxSlots+1, wire.Rows{}, 0)},
 		{"nothing", "answer of 0 bytes", func(h wire.Header) wire.Frame {
 			h.Kind = wire.KindPush
 			return wire.Frame{Header: h}
@@ -179,8 +179,8 @@ func forgedPushes() []forgedPush {
 		{"a run beyond the part", "malformed", push(2, wire.Rows{First: 1, Count: rows}, rows*dim)},
 		{"a run that wraps around", "malformed", push(2, wire.Rows{First: ^perdure.RowID(0), Count: 2}, 2*dim)},
 		{"a row beyond the part", "malformed", push(2, ids(pushed, 1<<40), dim)},
-		{"too few values", "values for", push(2, ids(pushed, 1, 2), dim)},
-		{"too many values", "values for", push(2, ids(pushed, 1, 2), 5*dim)},
+		{"too few values", "do not fit", push(2, ids(pushed, 1, 2), dim)},
+		{"too many values", "do not fit", push(2, ids(pushed, 1, 2), 5*dim)},
 		{"a run of a sparse table", "malformed", push(2, wire.Rows{Table: sparse, Count: 2}, 2*dim)},
 		{"a row of a table that is not pushed", "table b, which", push(2, wire.Rows{Table: bsp, Count: 1}, dim)},
 		{"a run of a table that is not pushed", "table b, which", push(2, wire.Rows{Table: bsp, Count: 2}, 2*dim)},

@@ -31,7 +31,7 @@ func (c *Client) Report(r Report) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	if l.slot < 0 {
-		c.cfg.Log.Warn("dropped a report: an observer has no slot to report for")
+		c.cfg.Log.Warn("dropped a report, because an observer has no slot to report for")
 		return
 	}
 	l.report(wire.Report{

@@ -13,7 +13,7 @@ import (
 // result may be incomplete.
 func (t *Table) StoredRows(ctx context.Context) ([]perdure.RowID, error) {
 	if !t.spec.Sparse {
-		return nil, fmt.Errorf("%w: table %s is dense; it stores the rows 0 to %d",
+		return nil, fmt.Errorf("%w: table %s is dense and always stores rows 0 to %d; read them with GetRun",
 			perdure.ErrUsage, t.spec.Name, t.spec.Rows-1)
 	}
 	l := t.c.lock()

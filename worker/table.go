@@ -185,11 +185,11 @@ func (t *Table) check(first perdure.RowID, n, values int) error {
 			perdure.ErrUsage, t.spec.Name)
 	}
 	if values == 0 || values != n*t.spec.Dim {
-		return fmt.Errorf("%w: table %s: %d values; rows have %d each",
+		return fmt.Errorf("%w: table %s: got %d values, but rows have %d each",
 			perdure.ErrUsage, t.spec.Name, values, t.spec.Dim)
 	}
 	if uint64(first) > uint64(t.spec.Rows) || uint64(n) > uint64(t.spec.Rows)-uint64(first) {
-		return fmt.Errorf("%w: table %s: rows %d to %d; it has rows 0 to %d",
+		return fmt.Errorf("%w: table %s: rows %d to %d are out of range; the table has rows 0 to %d",
 			perdure.ErrUsage, t.spec.Name, first, uint64(first)+uint64(n)-1, t.spec.Rows-1)
 	}
 	return nil
@@ -197,7 +197,7 @@ func (t *Table) check(first perdure.RowID, n, values int) error {
 
 func (t *Table) checkList(rows []perdure.RowID, values int) error {
 	if values != len(rows)*t.spec.Dim {
-		return fmt.Errorf("%w: table %s: %d values for %d rows of %d",
+		return fmt.Errorf("%w: table %s: got %d values for %d rows of %d values each",
 			perdure.ErrUsage, t.spec.Name, values, len(rows), t.spec.Dim)
 	}
 	if t.spec.Sparse {

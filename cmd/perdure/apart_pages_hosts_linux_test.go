@@ -237,7 +237,7 @@ func pageStandby(t *testing.T) {
 	lines := b.standby.lines(survives, 2, 3)
 	b.five.types(lines[0]).Says("the coordinator of job ")
 	b.leader = b.six.types(lines[1])
-	b.leader.Says("stands by")
+	b.leader.Says("is on standby")
 	b.host = lines[2]
 	b.serve(b.five, b.six, b.seven)
 	b.five.moves(statusJob)

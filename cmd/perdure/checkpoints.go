@@ -71,7 +71,7 @@ type checkpointPruneCmd struct {
 	Keep   int    `required:"" help:"@checkpoint_keep" placeholder:"K"`
 	DryRun bool   `name:"dry-run" help:"Only list what would be deleted."`
 	JSON   bool   `name:"json" help:"Print JSON, for programs."`
-	Force  bool   `help:"Also delete in a store that is named by its URL, although its run may still be running."`
+	Force  bool   `help:"Also delete from a store given by its URL, even though its run may still be running."`
 }
 
 func (c *checkpointPruneCmd) Run() error {

@@ -22,10 +22,10 @@ func TestCheckpoint(t *testing.T) {
 	look := func(command string, more ...string) []string {
 		return append([]string{"checkpoint", command}, more...)
 	}
-	wantOut(t, 0, look("ls", dir), folder+"\n", "  resend:1  whole, newest\n")
-	wantOut(t, 0, look("show", dir+"@6"), "checkpoint of clock 6, generation 1: whole, the newest\n", "\nusers ",
+	wantOut(t, 0, look("ls", dir), folder+"\n", "  resend:1  complete, newest\n")
+	wantOut(t, 0, look("show", dir+"@6"), "checkpoint of clock 6, generation 1: complete, the newest\n", "\nusers ",
 		"follows")
-	wantOut(t, 0, look("verify", folder), "clock 6: whole: 4 shards, ", " rows in 2 tables\nread ")
+	wantOut(t, 0, look("verify", folder), "clock 6: complete: 4 shards, ", " rows in 2 tables\nread ")
 	model := filepath.Join(t.TempDir(), "model")
 	wantOut(t, 0, look("export", dir, "--to", model), "clock 6 of job ", ": "+model+"\n")
 	if fileOf(t, model) != fileOf(t, dir, "model.safetensors") {
@@ -33,7 +33,7 @@ func TestCheckpoint(t *testing.T) {
 	}
 	wantRefused(t, exitUsage, "already exists; choose another name, or add --force",
 		look("export", dir, "--to", model)...)
-	wantOut(t, 0, look("prune", dir, "--keep", "1", "--dry-run"), "keep clock 6: whole: ", "nothing to delete\n")
+	wantOut(t, 0, look("prune", dir, "--keep", "1", "--dry-run"), "keep clock 6: complete: ", "nothing to delete\n")
 
 	m, err := checkpoint.Latest(store.NewDir(disk.OS(), folder))
 	must(t, err)
@@ -42,9 +42,9 @@ func TestCheckpoint(t *testing.T) {
 	must(t, err)
 	b[len(b)/2] ^= 4
 	must(t, os.WriteFile(filepath.Join(folder, name), b, 0o666))
-	wantOut(t, 0, look("ls", dir), "  whole, newest\n")
-	wantOut(t, 1, look("verify", dir), "clock 6: not whole\n  "+name+", bytes ",
-		"perdure: "+folder+": 1 checkpoint, 1 not whole, 1 defect\n")
+	wantOut(t, 0, look("ls", dir), "  complete, newest\n")
+	wantOut(t, 1, look("verify", dir), "clock 6: damaged\n  "+name+", bytes ",
+		"perdure: "+folder+": 1 checkpoint, 1 damaged, 1 defect\n")
 	wantRefused(t, exitError, name, look("export", dir, "--to", model, "--force")...)
 	wantOut(t, 1, look("prune", dir, "--keep", "1"),
 		"perdure: "+folder+" holds no complete checkpoint; nothing was deleted\n")
@@ -59,7 +59,7 @@ func TestCheckpointAlive(t *testing.T) {
 	p := start(t, small("--clocks", "1000000", "--out", dir)...)
 	awaitCheckpoint(t, dir)
 	for _, command := range []string{"ls", "show", "verify"} {
-		wantOut(t, 0, []string{"checkpoint", command, dir}, "whole")
+		wantOut(t, 0, []string{"checkpoint", command, dir}, "complete")
 	}
 	prune := []string{"checkpoint", "prune", dir, "--keep", "1"}
 	wantRefused(t, exitUsage, fmt.Sprintf("still running, in pid %d since .*; end it first", p.Process.Pid), prune...)

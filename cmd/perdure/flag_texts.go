@@ -27,33 +27,33 @@ var flagTexts = map[string]flagText{
 	"job.servers": {"Number of servers, which hold the model.", ""},
 	"job.shards":  {"Shards of every table; use fewer for small data.", "The servers share the shards."},
 	"job.clocks":  {"Iterations of every worker.", "cnn has 2000 by default, and perdure launch no limit."},
-	"job.seed":    {"Seed of all random choices.", "A bsp job ends with the same model for the same seed."},
-	"job.until": {"End at accuracy:A, loss:L, rmse:R or time:T.", "The job ends as soon as the test set reaches " +
-		"accuracy:A (0 to 1), loss:L or rmse:R, or after a training time of T. It ends after --clocks at the " +
-		"latest (default never)."},
+	"job.seed":    {"Seed of all random choices.", "Under bsp, the same seed gives the same model."},
+	"job.until": {"End at accuracy:A, loss:L, rmse:R or time:T.", "The job ends as soon as the model reaches " +
+		"accuracy:A (0 to 1), loss:L or rmse:R on the test set, or after a training time of T. It ends after " +
+		"--clocks at the latest (default never)."},
 	"job.scale": {"Number of workers from a given clock on.", "WORKERS@clock:CLOCK, for example 4@clock:100; may " +
 		"be repeated with later clocks (default none)."},
-	"job.listen": {"Address where workers reach this machine.", "This is the coordinator's address; servers " +
+	"job.listen": {"Address at which workers reach this machine.", "This is the coordinator's address; servers " +
 		"listen on the same host. Port 0 picks a free one."},
 	"job.keys": {"Keys for private connections.", "DIR is the directory that perdure keys new created, with a " +
 		"subdirectory for each role. Connections are encrypted, and both sides present certificates. Required if " +
 		"other machines can reach the job (default none)."},
-	"job.insecure": {"Let other machines connect without keys.", "Nothing is encrypted then, and anyone who can " +
-		"listen on the network can also read the run's secret. Use it only on networks where you trust everyone. " +
-		"It also allows unencrypted connections to a store or a log on another machine."},
+	"job.insecure": {"Let other machines connect without keys.", "Nothing is encrypted, and anyone who can listen on " +
+		"the network can also read the run's secret. Use it only on networks where you trust everyone. It also " +
+		"allows unencrypted connections to a store or a log on another machine."},
 	"job.exec": {"Start your program in each slot.", "COMMAND is a shell command line. It runs with " +
-		"PERDURE_COORDINATOR, PERDURE_SECRET_FILE and PERDURE_SLOT set, and is restarted when it dies. Its output " +
-		"is written to logs/ (default: you start it)."},
+		"PERDURE_COORDINATOR, PERDURE_SECRET_FILE and PERDURE_SLOT set, and is restarted when it dies. Its output is " +
+		"written to logs/ (default: you start your programs yourself)."},
 
 	"consistency.consistency": {"How stale reads may be.", `
   bsp      not at all
   ssp:S    by at most S clocks
   essp:S   as ssp:S, but servers push changed rows
   asp      without limit
-  vap:V    without limit, but the updates of a worker that are not yet
-           visible to all change no value by more than V/√(clock+1) in
-           sum; a single update may exceed that
-TABLE=MODEL applies to one table, and a model alone to all others, for example with mf: ssp:2,items=bsp.`},
+  vap:V    without limit, but a worker's updates that are not yet visible
+           to all workers change no value by more than V/√(clock+1) in
+           total; a single update may exceed that
+TABLE=MODEL applies to one table, and MODEL alone to all others. For example, with mf: ssp:2,items=bsp.`},
 	"consistency.stale-scale": {"How updates from stale rows are scaled down.", `
   none     not at all
   inverse  by 1/(1+age), where age is the number of clocks that all slots
@@ -68,8 +68,8 @@ Under bsp no row is stale (default average with --on-outage continue, else none)
 
 	"recovery.recovery": {"What a server's death does.", `
   none                    its rows start from scratch
-  resend:C                its shards return to the last checkpoint, one every
-                          C clocks; workers resend later updates
+  resend:C                its shards return to the last checkpoint (one is made
+                          every C clocks); workers resend later updates
   resend:C,partial        as resend:C; if a worker dies as well, updates
                           without a copy are lost and counted; no rollback
   checkpoint:C            all shards roll back to the last checkpoint
@@ -84,14 +84,14 @@ Under bsp no row is stale (default average with --on-outage continue, else none)
   stateless               updates go to a log, from which any server can
                           rebuild the rows; see --log
   scar:C,R,SELECTOR       a dead server's rows return as last saved, without
-                          a rollback; a part R of the rows, such as 1/8, is
+                          a rollback; a fraction R of all rows (say 1/8) is
                           saved every R·C clocks, chosen by priority, round,
                           random or used
 With auto for C the job chooses the interval. resend means resend:auto, and scar means scar:auto,1/8,priority.`},
-	"recovery.mtbf": {"Mean time between failures, for auto.", "For checkpoint:auto and resend:auto, for example " +
-		"6h. Together with the time that a checkpoint takes it determines the checkpoint interval (default: " +
-		"estimated from the failures so far, starting from one per hour)."},
-	"recovery.store": {"Where checkpoints are kept.", "Checkpoints, or snapshots of shards: file:///DIR, or " +
+	"recovery.mtbf": {"Mean time between failures, for auto.", "For checkpoint:auto and resend:auto, for example 6h. " +
+		"The checkpoint interval is computed from it and from the time that a checkpoint takes (default: estimated " +
+		"from the failures so far, starting from one per hour)."},
+	"recovery.store": {"Where checkpoints are kept.", "Location of checkpoints or shard snapshots: file:///DIR, or " +
 		"s3://BUCKET/PREFIX?endpoint=URL&region=NAME with credentials from the environment or ~/.aws (default the " +
 		"directory checkpoint in the run's directory)."},
 	"recovery.keep-checkpoints": {"How many checkpoints to keep; 0: all.", "The newest are kept; under scar at " +
@@ -100,8 +100,8 @@ With auto for C the job chooses the interval. resend means resend:auto, and scar
 		"job early, it writes a last checkpoint if its recovery strategy uses checkpoints. 0s writes none. A " +
 		"second Ctrl-C ends the job immediately."},
 	"recovery.no-replace": {"Do not replace servers that die.", "The other servers take over their shards."},
-	"recovery.max-failures": {"Fail the job after N failures of a program at one clock.", "A failure is a program " +
-		"that ends by itself before its work is done; a signal from outside does not count. A usage error " +
+	"recovery.max-failures": {"Fail the job after N failures of a program at one clock.", "The program fails if it " +
+		"ends by itself before its work is done; being killed by a signal from outside does not count. A usage error " +
 		"(code 2) fails the job immediately. The count restarts when the slot's clock advances."},
 	"recovery.take-over-after": {"Reassign the shards of a server gone this long.", "A later " +
 		"replacement is assigned shards again. 0s: wait for the replacement indefinitely (default 30s)."},
@@ -116,8 +116,8 @@ With auto for C the job chooses the interval. resend means resend:auto, and scar
                              directory (the default)
   perdure://HOST:PORT?OPTIONS
                              perdure log --keys serves it, with the job's keys
-  nats://HOST:PORT?OPTIONS   a NATS cluster with JetStream has it, or perdure
-                             log without keys serves it; or tls://
+  nats://HOST:PORT?OPTIONS   a NATS cluster with JetStream stores it, or
+                             perdure log without keys serves it; or tls://
 OPTIONS are NAME=VALUE, separated by &:
   sync=interval              (file) updates are written to the operating
                              system and synced every few seconds: they survive
@@ -129,10 +129,10 @@ OPTIONS are NAME=VALUE, separated by &:
                              each shard, or less on small disks)
   snapshot-mb=N              MiB of updates between two snapshots of the
                              shards, which truncate the log (default 256)
-  creds=FILE                 (nats) credentials, as nsc makes them
+  creds=FILE                 (nats) credentials file, as created by nsc
   ca=FILE                    (nats) the certificate authority of the cluster
   cert=FILE                  (nats) this job's own certificate, with key=FILE
-  replicas=N                 (nats) servers that keep each update, 1 to 5
+  replicas=N                 (nats) number of copies of each update, 1 to 5
 For example 'file:?sync=always&mb=8192'; quote it in a shell.`},
 
 	"outages.on-outage": {"What workers do while a shard is unavailable.", `
@@ -141,13 +141,13 @@ For example 'file:?sync=always&mb=8192'; quote it in a shell.`},
                    the consistency model allows, and queue its updates;
                    nothing is lost
   continue:CLOCKS  as continue, up to CLOCKS clocks older
-continue cannot be combined with bsp, nor with recovery none and checkpoint:C.`},
+continue cannot be combined with bsp, or with recovery none or checkpoint:C.`},
 	"outages.outage-rows": {"What reads of an unavailable shard return.", "With --on-outage continue: frozen " +
 		"(rows stay as they were) or apply (the worker's own updates are added)."},
 	"outages.outage-mb": {"Limit on a worker's queued updates, in MiB.", "With --on-outage continue: updates for " +
 		"unavailable shards. When the queue is full, the worker waits."},
-	"outages.suspend-after": {"Continue without a worker gone this long.", "It takes part again when a new " +
-		"process takes its slot. Not under bsp, which waits; 0s: never (default 30s, under bsp never)."},
+	"outages.suspend-after": {"Continue without a worker gone this long.", "It takes part again when a new process " +
+		"takes its slot. Under bsp, the job always waits. 0s: never (default 30s, under bsp never)."},
 
 	"faults.fault": {"Inject a failure, such as kill:server:0@clock:100.", `
 KIND:TARGET@WHEN[+FOR]; may be repeated (default none).
@@ -156,9 +156,9 @@ KIND:TARGET@WHEN[+FOR]; may be repeated (default none).
   WHEN    clock:N, clock:N,TIME (that long after it), or a time since the start
   FOR     how long it lasts
 For example 'kill:server:0@clock:100+2s'.`},
-	"faults.delay": {"Delay every message by this time.", "Applies to every message between the job's processes " +
-		"and is drawn again for each, for example 5ms or 5ms±2ms (default no delay). Messages sent by your own " +
-		"programs are not delayed."},
+	"faults.delay": {"Delay every message by this time.", "Applies to every message between the job's processes, for " +
+		"example 5ms, or 5ms±2ms for a random delay that is drawn for each message (default no delay). Messages sent " +
+		"by your own programs are not delayed."},
 	"faults.bandwidth": {"Limit on bytes per second.", "For each process and each connection, for example 100MB; " +
 		"also KB, GB, KiB, MiB, GiB (default no limit)."},
 	"faults.compute-ms": {"Minimum milliseconds of compute per clock.", "A worker that finishes a clock sooner " +
@@ -169,14 +169,14 @@ For example 'kill:server:0@clock:100+2s'.`},
 	"training.init": {"Start with the model of another run.", "A model.safetensors, or the directory of a run " +
 		"that has one, for the same workload with the same tables. Clocks, the schedule and the rule's state " +
 		"start from scratch."},
-	"training.lr":    {"Learning rate at clock 0.", "(default the workload's, to suit the rule)"},
+	"training.lr":    {"Learning rate at clock 0.", "(default: the workload's value for the rule)"},
 	"training.batch": {"Examples per worker and clock.", "(default the workload's)"},
 	"training.rule": {"How servers apply updates (default the workload's).", "sgd, momentum, nesterov, adagrad, " +
 		"rowwise-adagrad, adam or ftrl, followed by settings, for example " +
 		"adam,beta2=0.99,decay=0.01,clip-norm=5."},
-	"training.combine": {"How the workers' updates of a clock are combined.", "each: the rule runs for each " +
-		"update; sum, mean: it runs once, for the sum or the mean; weighted: once, for the mean weighted by " +
-		"examples (default each). All but each need bsp; for softmax and cnn."},
+	"training.combine": {"How the workers' updates of a clock are combined.", "each: the rule runs for each update; " +
+		"sum, mean: it runs once, for the sum or the mean; weighted: once, for the mean weighted by examples " +
+		"(default each). All modes except each need bsp, and are only for softmax and cnn."},
 	"training.sparse":      {"Keep the model in sparse tables.", "A row is stored from its first update on."},
 	"training.schedule":    {"Learning rate over time.", "const, sqrt (rate/√(clock+1)) or step."},
 	"training.step-every":  {"Schedule step: clocks between two steps.", ""},
@@ -205,13 +205,13 @@ For example 'kill:server:0@clock:100+2s'.`},
 		"usual."},
 
 	"lda.topics": {"Number of topics.", "(default the workload's)"},
-	"lda.alpha": {"Prior of the topics in each document.", "The Dirichlet prior of a document's topic mixture: below " +
-		"1 few topics, above 1 many (default the workload's)."},
+	"lda.alpha": {"Prior of the topics in each document.", "The Dirichlet prior of a document's topic mixture: " +
+		"values below 1 give few topics, values above 1 many (default the workload's)."},
 	"lda.beta": {"Prior of the words in each topic.", "The Dirichlet prior of a topic's words: lower " +
 		"values give fewer words (default the workload's)."},
-	"lda.rebuild": {"Add lost counts again.", "After a server's death has lost counts, workers restore them from " +
-		"the assignments. Under models other than bsp, each worker adds the counts of its own documents. For " +
-		"recovery strategies that lose rows: none, scar, resend:C,partial and chain:N,async."},
+	"lda.rebuild": {"Restore lost counts.", "If counts are lost when a server dies, workers restore them from the " +
+		"assignments. Under models other than bsp, each worker adds the counts of its own documents. For recovery " +
+		"strategies that lose rows: none, scar, resend:C,partial and chain:N,async."},
 	"lda.doc-topics": {"Where documents' topics are kept.", "slot: in each worker's memory. table: only on servers, " +
 		"and read in each clock, so rows lost with a server lose topics; use it to compare with the SCAR paper."},
 	"lda.clock-fraction": {"Fraction of a worker's documents per clock.", "(default the workload's)"},
@@ -242,7 +242,7 @@ For example 'kill:server:0@clock:100+2s'.`},
 		"original run is not changed and may still be running."},
 	"run.from": {"Repeat the run that run.json describes.", "With its settings; --fault, --delay, --bandwidth, " +
 		"--listen, --grace, --max-failures, --store, --exec and --out may differ."},
-	"run.quiet": {"Print one line, the result.", ""},
+	"run.quiet": {"Print only the result, on one line.", ""},
 	"run.metrics": {"Serve metrics for Prometheus.", "The coordinator listens at HOST:PORT, servers and then " +
 		"workers at the following ports; with port 0, as in 127.0.0.1:0, each picks a free one. metrics.json in " +
 		"the run's directory lists the addresses. Without a host, only this machine can reach them (default " +

@@ -29,7 +29,7 @@ func TestFork(t *testing.T) {
 				at, recovery, s.Clocks, *s.ModelSHA256, *s.UpdatesLost, *first.ModelSHA256)
 		}
 		if recovery == "scar:8,1/4" {
-			wantOut(t, 0, []string{"checkpoint", "verify", to}, ": whole: ")
+			wantOut(t, 0, []string{"checkpoint", "verify", to}, ": complete: ")
 			again, _ := trained(t, "train", "--quiet", "--fork", to, "--clocks", "90")
 			if again.Clocks != 90 {
 				t.Errorf("a fork of the fork ends at clock %d", again.Clocks)

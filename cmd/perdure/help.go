@@ -50,15 +50,15 @@ var helps = map[string]string{
 		"deleted.",
 	"runs_prices": "Show what runs cost, using this price file: on demand, on spot machines, and as a share of a " +
 		"monthly price, which includes idle time.",
-	"study_losses": "Measure how many extra iterations a training needs after servers die, for each recovery " +
-		"strategy. It trains in memory, kills servers at random clocks, and counts the clocks until the loss is " +
-		"reached again. Example: perdure study losses --lost 1/2 -- mf --solver als",
+	"study_losses": "Measure how many extra iterations training needs after servers die, for each recovery strategy. " +
+		"It trains in memory, kills servers at random clocks, and counts the clocks until the loss is reached again. " +
+		"Example: perdure study losses --lost 1/2 -- mf --solver als",
 	"losses_recovery": "A strategy to test: checkpoint:C, scar:C,R,SELECTOR or none; may be repeated. All are " +
 		"compared with the first (default: checkpoint:16, and scar:16 with R 1, and with 1/8 by each selector).",
 	"losses_mean": "Mean clock of a failure, which is drawn from a geometric distribution (default: a third of " +
 		"--clocks).",
 	"losses_measure": "How a model is evaluated at each clock: train (loss on the training data), test (loss on " +
-		"other examples), or distance (to the optimum, with bounds) (default: test if clocks take batches, else " +
+		"other examples), or distance (to the optimum, with bounds) (default: test if clocks process batches, else " +
 		"train).",
 	"losses_perturb": "A perturbation other than a server's death: random:X, adversarial:X (X of the way from " +
 		"the initial rows to the optimum), reset:PART of the rows, or stale:CLOCKS, the age of every read; may be " +
@@ -80,9 +80,9 @@ var helps = map[string]string{
 	"study_init":  "Write an example study to start from.",
 	"study_out":   "Directory of all its runs (default runs/NAME, with --quick runs/NAME-quick).",
 	"study_quick": "Try the study with the smaller settings of its section quick.",
-	"study_mixed": "Accept results of runs that another build of perdure made; without it the study rejects " +
+	"study_mixed": "Accept results of runs made by another build of perdure; without this flag, the study rejects " +
 		"them.",
-	"study_parallel": "Runs at a time; they compete for cores",
+	"study_parallel": "Number of runs at a time; they compete for cores",
 	"perdure_stop": "Stop a running job gracefully. Its train command then exits with code 130, its up command " +
 		"with 0.",
 	"perdure_server": "Add a server to a running job. It waits until a server index is free. On SIGTERM it hands " +
@@ -95,8 +95,8 @@ var helps = map[string]string{
 	"coordinator_dir": "Directory of this job only: its settings, secrets, registry and checkpoints.",
 	"coordinator_listen": "Address at which servers, workers and hosts reach the coordinator (default " +
 		"127.0.0.1:7000).",
-	"coordinator_advertise": "Address to announce if it differs from --listen: a name, or the address in front " +
-		"of a NAT. Without a port, the port of --listen.",
+	"coordinator_advertise": "Address to announce if it differs from --listen: a host name, or the public address of " +
+		"a NAT. Without a port, that of --listen.",
 	"coordinator_control": "Address of the control API for perdure status and perdure stop (default a free port " +
 		"of this machine, which is written to the file control in --dir).",
 	"perdure_host": "Keep the servers and workers of this machine running, in a job on many hosts. On SIGTERM " +
@@ -113,22 +113,22 @@ var helps = map[string]string{
 	"host_advertise": "Address to announce for servers if it differs from --listen.",
 	"host_zone":      "Failure domain of this host's servers, such as a rack (default none).",
 	"host_name":      "Name of this host, for perdure drain (default the machine's name).",
-	"host_notice": "Time the host has to shut down. After it, remaining processes end even if others have not " +
-		"taken over their work. Set it a little below the provider's notice, such as 25s of 30 s (default: as " +
-		"long as it takes).",
-	"host_notice_command": "A command that sh runs repeatedly, 2 s after the previous run. When it exits with 0, the " +
-		"machine is about to be reclaimed and the host shuts down gracefully. Example: a query of the cloud's " +
-		"metadata.",
+	"host_notice": "Time the host has to shut down. After that, remaining processes end even if others have not " +
+		"taken over their work. Set it a little below the provider's notice, such as 25s of 30 s (default: as long " +
+		"as it takes).",
+	"host_notice_command": "A shell command that the host runs repeatedly, 2 s after the previous run ended. Exit " +
+		"code 0 means that the machine is about to be reclaimed; the host then shuts down gracefully. Example: a " +
+		"query of the cloud's metadata service.",
 	"server_notice": "Time the server has to hand over its shards after SIGTERM; then it ends anyway (default: " +
 		"as long as it takes).",
 	"perdure_drain": "Move all work of a server or a host to others, then end it. Prints the remaining work until " +
 		"that is done. If the notice expires first, the exit code is 1 and a line lists what was not handed over.",
-	"drain_who": "A server, as server:3, or a host's name: all its servers, and its workers, which leave the " +
-		"job.",
+	"drain_who": "A server, such as server:3, or a host's name. A host's servers are drained, and its workers leave " +
+		"the job.",
 	"drain_notice": "End it after this time, even with work left (default: as long as it takes, or the host's " +
 		"own notice).",
-	"host_logs": "Where the output of its processes goes: files, in logs/ of its directory, or output, with the " +
-		"host's own log",
+	"host_logs": "Where the output of its processes goes: files (in logs/ in its directory) or output (with the " +
+		"host's own log)",
 	"signal_code": "Exit code if a signal ends it before the job is over. Supervisors that restart only failed " +
 		"processes, such as Kubernetes, need a code other than 0",
 	"host_command": "The program that each worker runs, after --, with its arguments (default perdure worker, " +
@@ -153,7 +153,7 @@ var helps = map[string]string{
 	"perdure_predict": "Predict with a trained model: ratings of items by users (mf), or classes of examples " +
 		"(softmax, cnn, logreg). Prints CSV.",
 	"predict_model": "The model's file, or the directory of the run that trained it.",
-	"predict_user":  "mf: a user whose top items to print; may be repeated.",
+	"predict_user":  "mf: print the top items of this user; may be repeated.",
 	"predict_known": "mf: a file of known ratings, such as the training data; a user's top items exclude items " +
 		"rated there.",
 	"predict_data": "softmax, cnn, logreg: the examples (default the workload's own data). In a directory, the " +
@@ -171,9 +171,9 @@ var helps = map[string]string{
 		"job's parent process starts more.",
 	"scale_at": "The clock at which the change takes effect; rejected if a worker has already started it " +
 		"(default the first clock that no worker has started).",
-	"join_join": "Address of the running job, as perdure status shows it, or of its control API, as the file " +
-		"control in the run's directory contains it. Separate several coordinators with commas; @FILE reads them " +
-		"from a file, again for each attempt.",
+	"join_join": "Address of the running job, as perdure status shows it, or of its control API, as recorded in the " +
+		"file control in the run's directory. Separate several coordinators with commas; @FILE reads them from a " +
+		"file, again for each attempt.",
 	"join_run": "The run's directory, or another directory with a copy of its run.json (default the directory " +
 		"that the job names).",
 	"join_coordinator": "The coordinator's address, for a process that the run's parent starts.",
@@ -182,7 +182,7 @@ var helps = map[string]string{
 	"coordinator_registry": "Where to keep the job record: the path of a file, or " +
 		"etcd://HOST:PORT,HOST:PORT/PREFIX. Several coordinators on different machines can share an etcd " +
 		"registry: one leads, the others are on standby (default in --dir).",
-	"insecure": "Let other machines connect without keys. Nothing is encrypted then.",
+	"insecure": "Let other machines connect without keys. Nothing is encrypted.",
 	"coordinator_insecure": "Let other machines connect without keys, and allow unencrypted connections to a " +
 		"registry, a store or a log on another machine.",
 	"perdure_keys": "Make, list, renew and revoke the keys of a job that other machines can reach, and make " +
@@ -193,14 +193,14 @@ var helps = map[string]string{
 	"keys_renew": "Make new keys for all holders, or for the named ones. A running job reads them as soon as the " +
 		"files are in place.",
 	"keys_revoke": "Revoke certificates and tokens. Processes of a job reject them as soon as they have the new " +
-		"list. A name revokes everything issued to that holder that has not expired.",
+		"list. A name revokes all unexpired certificates and tokens of that holder.",
 	"keys_dir":   "The directory that perdure keys new created.",
 	"keys_days":  "Validity in days",
 	"keys_job":   "Name of the job, which appears in all certificates",
 	"keys_role":  "The role of the keys: coordinator, server, worker, operator or viewer.",
 	"keys_names": "Directories within it, such as server or worker-alice (default all).",
-	"keys_revoke_names": "Names of holders, as their directories are called, such as worker-alice; or serial " +
-		"numbers of certificates and tokens.",
+	"keys_revoke_names": "Names of holders, which are also the names of their directories, such as worker-alice; or " +
+		"serial numbers of certificates and tokens.",
 	"keys_token": "Print a token for tools that cannot present a certificate to a job's control API, such as " +
 		"curl or a dashboard. Anyone who has the token may do what its role allows.",
 	"keys_token_role": "Role of the token: viewer (read only) or operator (control and stop the job).",

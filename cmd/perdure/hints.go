@@ -40,7 +40,7 @@ func hint(node *kong.Node, text string) string {
 	case m[1] == "launch":
 		return text + "; launch is a command of the Python package: python -m perdure launch"
 	case node.Path() == "log serve":
-		return text + "; to list or remove the streams of a log use the NATS CLI: nats stream ls, nats stream rm"
+		return text + "; to list or remove the streams of a log, use the NATS CLI: nats stream ls, nats stream rm"
 	case node.Name == "train":
 		if _, err := workload.Find(m[1]); err != nil {
 			return humanize.ErrorText(err) + settings.Suggest(m[1], childNames(node))

@@ -18,7 +18,7 @@ import (
 
 // coordinatorCmd runs a job's coordinator: on its own, or with --run as a child of train or up.
 type coordinatorCmd struct {
-	Folder    string `name:"run" hidden:"" help:"The run's folder." type:"path"`
+	Folder    string `name:"run" hidden:"" help:"The run's directory." type:"path"`
 	Starts    bool   `name:"starts-workers" hidden:"" help:"The run's parent starts its workers."`
 	Job       string `help:"@coordinator_job" placeholder:"JOB.yaml" type:"path"`
 	Dir       string `help:"@coordinator_dir" placeholder:"DIR" type:"path"`
@@ -116,7 +116,7 @@ type hostCmd struct {
 func (c *hostCmd) Run(ctx context.Context) (err error) {
 	h := &c.Host
 	if h.Program, err = os.Executable(); err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return fmt.Errorf("cannot find the perdure executable: %w", err)
 	}
 	atOnce, cancel := untilSecondSignal(ctx)
 	defer cancel()

@@ -552,8 +552,8 @@ func TestHostMistakes(t *testing.T) {
 }
 
 // versions matches the error that both sides report when their versions differ.
-const versions = `the peer speaks wire version \d+, this process version \d+; install the same version of Perdure on ` +
-	`every machine`
+const versions = `the peer speaks wire version \d+, but this process speaks version \d+; ` +
+	`install the same version of Perdure on every machine`
 
 // TestOtherVersion: a host and a coordinator of different versions each report the mismatch in one line.
 func TestOtherVersion(t *testing.T) {

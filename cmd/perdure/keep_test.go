@@ -14,7 +14,7 @@ import (
 // keptBy returns the checkpoints of a run, oldest first. It fails the test unless all are intact.
 func keptBy(t *testing.T, dir string) []checkpoint.Info {
 	t.Helper()
-	wantOut(t, 0, []string{"checkpoint", "verify", dir}, ": whole: ")
+	wantOut(t, 0, []string{"checkpoint", "verify", dir}, ": complete: ")
 	found, err := checkpoint.List(store.NewDir(disk.OS(), filepath.Join(dir, "checkpoint")))
 	must(t, err)
 	slices.Reverse(found.Checkpoints)

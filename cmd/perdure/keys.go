@@ -44,8 +44,8 @@ func (c *keysNewCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Each directory in %s is for one role; copy it to the machines of that role. Never copy "+
-		"ca.\n", c.Dir)
+	fmt.Fprintf(stdout, "Each directory in %s is for one role; copy it to the machines of that role. Never copy the "+
+		"directory ca.\n", c.Dir)
 	return terminal.PrintHolders(stdout, list, false)
 }
 

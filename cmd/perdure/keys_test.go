@@ -18,7 +18,7 @@ func newKeys(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "keys")
 	wantOut(t, 0, []string{"keys", "new", dir, "--job", "mine"}, filepath.Join(dir, "operator"), "coordinator",
-		"good until")
+		"valid until")
 	return dir
 }
 
@@ -88,7 +88,7 @@ func TestKeysSay(t *testing.T) {
 	wantOut(t, 0, []string{"keys", "issue", ring, "worker", "alice"}, "worker-alice")
 	alice := start(t, "worker", "--join", at, "--keys", filepath.Join(ring, "worker-alice"), "--run", dir)
 	awaitStatus(t, dir, fmt.Sprintf(`worker:1 +pid %d .* live +clock [1-9]`, alice.Process.Pid))
-	wantOut(t, 0, []string{"keys", "renew", ring, "worker", "server"}, "good until")
+	wantOut(t, 0, []string{"keys", "renew", ring, "worker", "server"}, "valid until")
 	wantOut(t, 0, []string{"keys", "revoke", ring, "worker-alice"}, "revoked.pem")
 	wantOut(t, 0, []string{"keys", "ls", ring}, "revoked")
 	if code, _, errs := alice.Wait(); code == 0 || !strings.Contains(errs, "rejects our certificate") {

@@ -36,7 +36,7 @@ func TestLayersLost(t *testing.T) {
 		look := func(command string, more ...string) []string {
 			return append([]string{"checkpoint", command}, more...)
 		}
-		wantOut(t, 0, look("verify", dir), ": whole: ")
+		wantOut(t, 0, look("verify", dir), ": complete: ")
 		wantOut(t, 0, look("show", dir), "\nfc1.weight", "all on shard 4")
 		wantOut(t, 0, look("export", dir, "--to", filepath.Join(t.TempDir(), "model")), " of job ")
 		layersGoOn(t, dir)
@@ -53,7 +53,7 @@ func layersGoOn(t *testing.T, dir string) {
 		if r := s.Saving.Rows; s.Clocks != 12 || r.Restored < 512 {
 			t.Errorf("%s: %d clocks, rows %+v", how, s.Clocks, r)
 		}
-		wantOut(t, 0, []string{"checkpoint", "verify", to}, ": whole: ")
+		wantOut(t, 0, []string{"checkpoint", "verify", to}, ": complete: ")
 	}
 }
 

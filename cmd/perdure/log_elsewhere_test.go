@@ -31,7 +31,8 @@ func TestLogElsewhere(t *testing.T) {
 		t.Helper()
 		wantOut(t, 1, []string{"log", "verify", s.URL()}, "this log has no streams of any job")
 	}
-	wantRefused(t, exitError, "has no room for stream perdure-.*-3, which may take 100 MiB", train("20", "400")...)
+	wantRefused(t, exitError, "does not have enough space for stream perdure-.*-3, which may take 100 MiB", train("20",
+		"400")...)
 	none()
 	wantOut(t, 0, train("20", "200"), "20 clocks in ")
 	none()

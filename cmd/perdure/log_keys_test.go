@@ -25,7 +25,7 @@ func TestLogKeys(t *testing.T) {
 	if !strings.HasPrefix(s.Job.Log, "perdure://127.0.0.1:") {
 		t.Errorf("unexpected address of the log: %s", s.Job.Log)
 	}
-	wantOut(t, 0, []string{"log", "verify", dir}, "whole") // the log is no longer served
+	wantOut(t, 0, []string{"log", "verify", dir}, "intact") // the log is no longer served
 }
 
 // TestLogKeysLive: while a run with keys trains, its log discloses nothing without keys, and each role can do what its

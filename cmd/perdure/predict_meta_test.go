@@ -152,12 +152,13 @@ func TestOrigin(t *testing.T) {
 	wantOut(t, 0, []string{"checkpoint", "export", run, "--to", exported}, "model ")
 	for path, want := range map[string]map[string]string{
 		filepath.Join(run, "model.safetensors"): {
-			"seed": "9", "clock": "10", "rule": "sgd", "data": "a bowl of condition 10", "condition": "10",
-			"noise": "0", "best": "normal numbers, drawn by seed 9", "perdure": version,
+			"seed": "9", "clock": "10", "rule": "sgd", "data": "a quadratic function of condition 10",
+			"condition": "10",
+			"noise":     "0", "best": "normally distributed numbers, drawn with seed 9", "perdure": version,
 			"data.digest":             "quadratic 1000 4 10 0",
 			"setting.job.consistency": `"bsp"`,
 		},
-		exported: {"seed": "9", "condition": "10", "data": "a bowl of condition 10", "perdure": version},
+		exported: {"seed": "9", "condition": "10", "data": "a quadratic function of condition 10", "perdure": version},
 		filepath.Join(second, "model.safetensors"): {
 			"rule": "adam", "rate": "0.001", "setting.params.Batch": "8", "data": filepath.Base(pictures), "seed": "7",
 		},

@@ -131,7 +131,7 @@ func TestPredictClasses(t *testing.T) {
 	wantRefused(t, exitUsage, "remove --data", "predict", dir, "--data", "x")
 	bad := filepath.Join(t.TempDir(), "pairs.csv")
 	must(t, os.WriteFile(bad, []byte("1,2\n3\n"), 0o644))
-	wantRefused(t, exitError, "line 2: 1 column", "predict", dir, "--pairs", bad)
+	wantRefused(t, exitError, "line 2: the line has 1 column", "predict", dir, "--pairs", bad)
 	must(t, os.WriteFile(bad, fmt.Appendf(nil, "1,2\n1,%d\n", 1<<23), 0o644))
 	wantRefused(t, exitError, "line 2: the model has no item", "predict", dir, "--pairs", bad)
 }

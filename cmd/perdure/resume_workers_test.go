@@ -94,7 +94,7 @@ func TestResumeWorkersTwice(t *testing.T) {
 	for args, want := range map[string]string{
 		"--workers 0":                 "--workers 0; choose 1 to 4096",
 		"--workers 4097":              "--workers 4097; choose 1 to 4096",
-		"--workers 4000 --clocks 50":  `4000 workers for \d+ training examples`,
+		"--workers 4000 --clocks 50":  `4000 workers are too many for \d+ training examples`,
 		"--workers 5 --clocks 30":     "--workers 5 takes effect at clock 30, but the run ends at clock 30",
 		"--workers 5 --scale 2@clock": "--scale cannot be changed with --resume",
 	} {

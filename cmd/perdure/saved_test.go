@@ -81,7 +81,7 @@ func TestAuto(t *testing.T) {
 				t.Errorf("%d checkpoints requested; the events are\n%s", n, events)
 			}
 			if a := s.Saving; a == nil || a.Interval <= 0 ||
-				!strings.Contains(a.Why, "something fails every 0.5 s (given)") || !strings.Contains(events, a.Why) {
+				!strings.Contains(a.Why, "a failure occurs every 0.5 s (given)") || !strings.Contains(events, a.Why) {
 				t.Errorf("the summary's interval is %+v; the events are\n%s", a, events)
 			}
 			if a := s.Saving; a.Failures != 2 {

@@ -24,9 +24,10 @@ func (c *scaleCmd) Run(ctx context.Context) error {
 		return fmt.Errorf("%w: give either the number of workers or, with --leave, the slots that leave",
 			perdure.ErrUsage)
 	case c.Workers < 0 || c.Workers > perdure.MaxSlots:
-		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, c.Workers, perdure.MaxSlots)
+		return fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, c.Workers,
+			perdure.MaxSlots)
 	case c.At != nil && *c.At < 1:
-		return fmt.Errorf("%w: --at %d; choose a clock of at least 1", perdure.ErrUsage, *c.At)
+		return fmt.Errorf("%w: invalid --at %d; choose a clock of at least 1", perdure.ErrUsage, *c.At)
 	}
 	change := control.Scale{Workers: c.Workers}
 	for _, slot := range c.Leave {

@@ -85,7 +85,7 @@ func TestGuestJoins(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                             `give either the number of workers`,
 		"3 --leave 1":                  `give either the number of workers`,
-		"-- -1":                        `-1 workers; choose 1 to 4096`,
+		"-- -1":                        `number of workers -1; choose 1 to 4096`,
 		"4 --at 0":                     `--at 0; choose a clock of at least 1`,
 		"5 --at 1":                     `clock 1; workers are already at clock \d+`,
 		"5 --at 1000000":               `clock 1000000; the job ends at clock 1000000`,
@@ -116,12 +116,12 @@ func TestScaleMistakes(t *testing.T) {
 		"--scale 4":                                       `--scale "4"; write WORKERS@clock:CLOCK`,
 		"--scale x@clock:3":                               `write WORKERS@clock:CLOCK`,
 		"--scale 4@clock:":                                `write WORKERS@clock:CLOCK`,
-		"--scale 0@clock:5":                               `0 workers; at least one must remain`,
+		"--scale 0@clock:5":                               `too few workers \(0\); at least one must remain`,
 		"--scale 4@clock:0":                               `4 workers from clock 0 on`,
 		"--scale 4@clock:60":                              `4 workers from clock 60 on, but the job has clocks 0 to 60`,
 		"--scale 4@clock:9 --scale 2@clock:9":             `list changes in order of clock`,
 		"--scale 5000@clock:9":                            `a job has at most 4096`,
-		"--scale 4000@clock:9":                            `4000 workers for \d+ training examples`,
+		"--scale 4000@clock:9":                            `4000 workers are too many for \d+ training examples`,
 		"--fault kill:worker:3@clock:5":                   `this job has 3 workers`,
 		"--scale 4@clock:9 --fault kill:worker:4@clock:5": `this job has 4 workers`,
 	} {

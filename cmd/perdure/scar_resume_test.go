@@ -55,7 +55,7 @@ func TestScarResumed(t *testing.T) {
 	end := int64(m.Clock) + 400 // servers may have reached this clock
 	p := start(t, "train", "--resume", dir, "--servers", "3", "--recovery", "scar:4,1/2,round", "--clocks",
 		fmt.Sprint(end), "--fault", fmt.Sprintf("kill:server:2@clock:%d", m.Clock+10), "--out", to)
-	p.Says(`\d+ rows start as last saved, .* updates are lost, and \d+ in part`)
+	p.Says(`\d+ rows start as last saved, .* updates are lost completely, and \d+ partly`)
 	s := p.succeeds(to)
 	want := int64(s.Shards) * (4*end - 20)
 	if got := *s.UpdatesApplied + *s.UpdatesLost; int64(s.Clocks) != end || s.Servers != 3 || got != want {
@@ -115,12 +115,12 @@ func looksIntoRows(t *testing.T, dir, clock string) {
 	look := func(command string, more ...string) []string {
 		return append([]string{"checkpoint", command}, more...)
 	}
-	wantOut(t, 0, look("ls", dir), " "+clock+" ", "  scar:8,1/4,priority  whole, newest\n")
+	wantOut(t, 0, look("ls", dir), " "+clock+" ", "  scar:8,1/4,priority  complete, newest\n")
 	wantOut(t, 0, look("show", dir+"@"+clock), "running checkpoint of clock "+clock+", ", " clocks old on average, "+
 		"", "\nshard")
-	wantOut(t, 0, look("verify", dir), "clock "+clock+": whole: ", " files of rows\n")
+	wantOut(t, 0, look("verify", dir), "clock "+clock+": complete: ", " files of rows\n")
 	wantOut(t, 0, look("export", dir, "--to", filepath.Join(t.TempDir(), "model")), "clock "+clock+" of job ")
-	wantOut(t, 0, look("prune", dir, "--keep", "1"), "keep clock "+clock+": whole: ")
+	wantOut(t, 0, look("prune", dir, "--keep", "1"), "keep clock "+clock+": complete: ")
 	if m, err := filepath.Glob(filepath.Join(dir, "checkpoint", "*.running")); err != nil || len(m) != 1 {
 		t.Errorf("want one manifest, have %v (%v)", m, err)
 	}
@@ -142,7 +142,7 @@ func TestScarStopped(t *testing.T) {
 	}
 	looksIntoRows(t, dir, m[1])
 	q := start(t, "train", "--resume", dir, "--clocks", m[1]+"0", "--out", newFolder(t))
-	q.Says(`rows start as last saved, on average 0.0 and at most 0 clocks earlier; 0 updates are lost, and 0 in part`)
+	q.Says(`rows start as last saved, on average 0.0 and at most 0 clocks earlier; 0 updates are lost completely`)
 	if code, out, errs := q.Wait(); code != 0 {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}

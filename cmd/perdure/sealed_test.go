@@ -44,20 +44,20 @@ func sealedCases(same, other string) []sealedCase {
 		{[]string{`"servers": 2`, `"servers": 3`}, ``},
 		{[]string{`"Data": "[^"]*"`, `"Data": "` + same + `"`}, ``},
 		{[]string{`"Seed": 7`, `"Seed": 0`}, `params.Seed is 0, but job.seed is 7`},
-		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed 8, but the checkpoint was made with 7`},
-		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots 4, but the checkpoint was made with 3`},
-		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards 5, but the checkpoint was made with 6`},
+		{[]string{`"(s|S)eed": 7`, `"${1}eed": 8`}, `job.seed to 8, but the checkpoint was made with 7`},
+		{[]string{`"(s|S)lots": 3`, `"${1}lots": 4`}, `job.slots to 4, but the checkpoint was made with 3`},
+		{[]string{`"shards": 6`, `"shards": 5`}, `job.shards to 5, but the checkpoint was made with 6`},
 		{
 			[]string{`"consistency": "bsp"`, `"consistency": "asp"`},
-			`job.consistency "asp", but the checkpoint was made with "bsp"`,
+			`job.consistency to "asp", but the checkpoint was made with "bsp"`,
 		},
 		{[]string{`"consistency": "bsp"`, `"consistency": "asp", "stale_scale": "inverse"`}, `job.consistency`},
-		{[]string{`"Batch": 8`, `"Batch": 9`}, `params.Batch 9, but the checkpoint was made with 8`},
-		{[]string{`"rate": 0.05`, `"rate": 0.0500001`}, `rate 0.0500001, but the checkpoint was made with 0.05`},
+		{[]string{`"Batch": 8`, `"Batch": 9`}, `params.Batch to 9, but the checkpoint was made with 8`},
+		{[]string{`"rate": 0.05`, `"rate": 0.0500001`}, `rate to 0.0500001, but the checkpoint was made with 0.05`},
 		{[]string{`"kind": "sgd"`, `"kind": "adagrad", "epsilon": 1e-9`}, `the checkpoint was made with`},
 		{
 			[]string{`"Sparse": false`, `"Sparse": true`},
-			`params.Sparse true, but the checkpoint was made with none|tables`,
+			`params.Sparse to true, but the checkpoint was made with none|tables`,
 		},
 		{
 			[]string{`"Data": "[^"]*"`, `"Data": "` + other + `"`},
@@ -121,14 +121,14 @@ func TestOddRunJSON(t *testing.T) {
 		{`"eval_every"`, `"evalEvery"`, `unknown key evalEvery`},
 		{`"eval_every": 0`, `"eval_every": "often"`, `eval_every cannot be a JSON string`},
 		{`"Batch": 8`, `"Batch": 8, "batch": 9`, `unknown key params.batch; write Batch`},
-		{`"Batch": 8`, `"Batch": -8`, `batch of -8 examples`},
+		{`"Batch": 8`, `"Batch": -8`, `invalid batch of -8 examples`},
 		{`"retain_mb": \d+`, `"retain_mb": -5`, `retain_mb is -5`},
 		{`"retain_mb": \d+`, `"retain_mb": 512, "compute_ms": 100000`, `compute_ms is 100000; it must be from 0 to`},
 		{`"keep": 1`, `"keep": -1`, `checkpoints.keep is -1; it must be from 0 to 10000`},
 		{`"clocks": 20`, `"clocks": 0`, `job.clocks is 0`},
-		{`"servers": 2`, `"servers": 2147483647`, `job: 2147483647 servers`},
-		{`"shards": 6`, `"shards": -6`, `job: -6 shards`},
-		{`"slots": 3`, `"slots": 2147483647`, `job: 2147483647 workers`},
+		{`"servers": 2`, `"servers": 2147483647`, `job: invalid number of servers 2147483647`},
+		{`"shards": 6`, `"shards": -6`, `job: invalid number of shards -6`},
+		{`"slots": 3`, `"slots": 2147483647`, `job: invalid number of workers 2147483647`},
 		{`"recovery": "checkpoint:10"`, `"recovery": "hope"`, `job.recovery: unknown recovery strategy "hope"`},
 		{`"faults": null`, `"faults": ["kill:server:7@1s"]`, `faults: .*there is no server:7`},
 		{`"until": {}`, `"until": {"metric": "accuracy", "value": 7}`, `until: .*accuracy:7`},
@@ -180,7 +180,7 @@ func TestChangedRunJSON(t *testing.T) {
 	must(t, os.WriteFile(file, edited(t, text, `"Batch": 8`, `"Batch": 9`), 0o666))
 	wantOut(t, 0, []string{"fault", "kill:worker:1@0s", "--run", dir})
 	if code, _, stderr := p.Wait(); code == 0 ||
-		!strings.Contains(stderr, "has params.Batch 9, but the job began with 8") {
+		!strings.Contains(stderr, "sets params.Batch to 9, but the job began with 8") {
 		t.Errorf("exit code %d and %q", code, stderr)
 	}
 }

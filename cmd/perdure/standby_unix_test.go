@@ -39,8 +39,8 @@ func TestStandby(t *testing.T) {
 	first.dir = newFolder(t)
 	watched := reserved(t)
 	standby := start(t, first.args(in("first", "--metrics", watched)...)...)
-	standby.Says("the coordinator stands by")
-	isWatched(t, first.dir, watched, "it stands by: ", 0)
+	standby.Says("the coordinator is on standby")
+	isWatched(t, first.dir, watched, "it is on standby: ", 0)
 	two := first.dir
 	first.dir = one
 	coordinators := filepath.Join(t.TempDir(), "coordinators")

@@ -128,7 +128,7 @@ func TestStatelessNotResumed(t *testing.T) {
 	run := fileOf(t, dir, "run.json")
 	other := strings.Replace(run, `"Batch": 8`, `"Batch": 9`, 1)
 	must(t, os.WriteFile(filepath.Join(dir, "run.json"), []byte(other), 0o666))
-	wantRefused(t, exitUsage, "run.json has params.Batch 9, ", "train", "--resume", dir, "--clocks", "1000000")
+	wantRefused(t, exitUsage, "run.json sets params.Batch to 9, ", "train", "--resume", dir, "--clocks", "1000000")
 	must(t, os.WriteFile(filepath.Join(dir, "run.json"), []byte(run), 0o666))
 	newest, err := filepath.Glob(filepath.Join(dir, "snapshots", "s00001-*"))
 	must(t, err)

@@ -68,7 +68,7 @@ func TestStoreHalfFails(t *testing.T) {
 		t.Errorf("%d of %d requests have failed", failed, all)
 	}
 	v := stores(t, "checkpoint", "verify", dir)
-	if code, out, errs := v.Wait(); code != 0 || !strings.Contains(out, ": whole: ") {
+	if code, out, errs := v.Wait(); code != 0 || !strings.Contains(out, ": complete: ") {
 		t.Errorf("verify: exit code %d: %s%s", code, out, errs)
 	}
 	if model := b.object(t, "model.safetensors"); model != fileOf(t, dir, "model.safetensors") {

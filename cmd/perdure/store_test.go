@@ -104,7 +104,7 @@ func TestStore(t *testing.T) {
 			}
 			for _, where := range []string{dir, b.URL} {
 				p := stores(t, "checkpoint", "verify", where)
-				if code, out, errs := p.Wait(); code != 0 || !strings.Contains(out, ": whole: ") {
+				if code, out, errs := p.Wait(); code != 0 || !strings.Contains(out, ": complete: ") {
 					t.Errorf("verify %s: exit code %d: %s%s", where, code, out, errs)
 				}
 			}

@@ -71,7 +71,7 @@ func TestLogLook(t *testing.T) {
 	wantOut(t, 1, append(elsewhere, "nats://other@"+at),
 		"perdure: the log at nats://"+at+" does not accept these credentials\n")
 	wantOut(t, 1, append(elsewhere, secret+"@"+at+"?mb=100000000"),
-		"perdure: the log at nats://"+at+" has no room for stream",
+		"perdure: the log at nats://"+at+" does not have enough space for stream",
 		"MiB; raise that log's limit, or make the stream smaller (mb in --log)\n")
 	text := fmt.Sprintf(`{"schema": 1, "job": {"id": "first", "log": %q}, "log": {"mb": 100, "nats": %[1]q}}`, s.URL())
 	must(t, os.WriteFile(filepath.Join(run, "run.json"), []byte(text), 0o666))
@@ -83,8 +83,8 @@ func TestLogLook(t *testing.T) {
 	look()
 
 	changeByte(t, dir, "something else")
-	wantOut(t, 1, []string{"log", "verify", run}, "job first shard 0: 0 records, 0 entries, 0.0 MB: whole\n",
-		"job first shard 1: whole for 1 records\n",
+	wantOut(t, 1, []string{"log", "verify", run}, "job first shard 0: 0 records, 0 entries, 0.0 MB: intact\n",
+		"job first shard 1: damaged after 1 records\n",
 		"perdure: record 2 of stream perdure-first-1 (shard 1) is damaged: ",
 		"later records cannot be replayed: restore a copy of the log, or start the job again\n")
 }
@@ -179,13 +179,13 @@ func TestLogOfRun(t *testing.T) {
 	awaitStatus(t, dir, `\n  log +pid [1-9]\d* +incarnation 2   live\n`)
 	wantOut(t, 0, []string{"stop", "--run", dir})
 	p.Wait()
-	wantOut(t, 0, []string{"log", "verify", dir}, " shard 0: ", " shard 1: ", " MB: whole\n")
+	wantOut(t, 0, []string{"log", "verify", dir}, " shard 0: ", " shard 1: ", " MB: intact\n")
 	file := filepath.Join(dir, "run.json")
 	b, err := os.ReadFile(file)
 	must(t, err)
 	must(t, os.WriteFile(file, []byte(strings.Replace(string(b), `"mb": 100`, `"mb": 1`, 1)), 0o666))
 	wantOut(t, 2, []string{"train", "--from", file, "--out", dir + "3"},
-		"perdure: "+file+": log.mb 1; a log of 2 shards needs at least 64\n")
+		"perdure: "+file+": log.mb is 1; a log of 2 shards needs at least 64\n")
 }
 
 // runWithLog creates the directory of a run with two shards, snapshots and a log, which is served.
@@ -204,7 +204,7 @@ func runWithLog(t *testing.T) (whole string) {
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), b, 0o666))
 	wantOut(t, 1, []string{"log", "verify", whole},
-		"job first shard 1: whole for 0 records\n"+
+		"job first shard 1: damaged after 0 records\n"+
 			"perdure: stream perdure-first-0: it is gone, with all of its records; ")
 	l, err := updatelog.Dial(t.Context(), s.URL(),
 		updatelog.DialOptions{Options: updatelog.Options{Job: "first", Shards: 2}})
@@ -230,7 +230,7 @@ func runWithLog(t *testing.T) (whole string) {
 }
 
 // soundStreams are parts of verify's output for the undamaged log.
-var soundStreams = []string{"shard 0: 2 records, 2 entries, 0.0 MB: whole\n", "shard 1: 3 records, 3 entries, "}
+var soundStreams = []string{"shard 0: 2 records, 2 entries, 0.0 MB: intact\n", "shard 1: 3 records, 3 entries, "}
 
 // lacking maps kinds of damage to that run's log to the error that verify must report.
 var lacking = map[string]struct {
@@ -311,8 +311,9 @@ func TestLogOfRunLooked(t *testing.T) {
 func TestLogDumpMost(t *testing.T) {
 	whole := runWithLog(t)
 	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most=-1"},
-		"perdure: --most -1; choose 1 or more, or omit it to see all\n")
-	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most", "0"}, "perdure: --most 0; choose 1 or more")
+		"perdure: invalid --most -1; choose 1 or more, or omit it to see all\n")
+	wantOut(t, 2, []string{"log", "dump", whole, "--shard", "0", "--most", "0"},
+		"perdure: invalid --most 0; choose 1 or more")
 	if _, out, _ := invoke(t, "log", "dump", whole, "--shard", "0", "--most", "1"); strings.Count(out,
 		"producer") != 1 {
 		t.Errorf("want one record, got:\n%s", out)

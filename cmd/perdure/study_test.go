@@ -116,7 +116,7 @@ func TestStudyMistakes(t *testing.T) {
 		"vary: {servers: [1, 2]}\njob: {recovery: chain:2}": "cell 1_none cannot run: ",
 		"seeds: 1\nprices: none.yaml":                       "none.yaml cannot be read: no such file",
 		"job: {out: x}":                                     `unknown key "out"`,
-		"kind: losses\njob: {lost: 2}":                      "cell all cannot run: --lost 2; choose a fraction",
+		"kind: losses\njob: {lost: 2}":                      "cell all cannot run: invalid --lost 2; choose a fraction",
 		"kind: losses\njob: {twins: 2}":                     `unknown key "twins"`,
 		"failures: {a: [kill:server:7@1s]}":                 `cell a cannot run: fault "kill:server:7@1s"`,
 	} {

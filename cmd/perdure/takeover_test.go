@@ -19,7 +19,7 @@ func TestTakeOver(t *testing.T) {
 	}
 	events := eventsOf(t, dir)
 	for _, words := range []string{
-		"server:3 has not come back; others take over", "server:2 has not come back; others take over",
+		"server:3 has not come back; other servers take over", "server:2 has not come back; other servers take over",
 		"server:3 gets a replica of shard",
 	} {
 		if !strings.Contains(events, words) {
@@ -36,7 +36,7 @@ func TestTakeOverOrphans(t *testing.T) {
 			t.Parallel()
 			_, dir := trained(t, small("--recovery", recovery, "--clocks", "60", "--take-over-after", "100ms",
 				"--fault", "kill:server:1@clock:30+1h")...)
-			if events := eventsOf(t, dir); !strings.Contains(events, "server:1 has not come back; others take over") {
+			if events := eventsOf(t, dir); !strings.Contains(events, "server:1 has not come back; other servers") {
 				t.Error(events)
 			}
 		})

@@ -41,7 +41,7 @@ func TestUpExec(t *testing.T) {
 	wantOut(t, 0, []string{
 		"up", "--workers", "2", "--clocks", "400", "--exec", readmeProgram(t), "--out", dir, "--fault",
 		"kill:worker:1@clock:100", "--fault", "kill:server:0@clock:200", "--recovery", "resend:50",
-	}, "worker:1 works again", "every worker has finished 400 clocks")
+	}, "worker:1 resumes at clock", "every worker has finished 400 clocks")
 	s, err := rundir.ReadSummary(dir)
 	must(t, err)
 	if *s.UpdatesLost != 0 || *s.UpdatesApplied != 400*2*int64(s.Shards) || len(s.Failures) != 2 {

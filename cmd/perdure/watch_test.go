@@ -329,7 +329,7 @@ func TestProgramIsWatched(t *testing.T) {
 		t.Errorf("the program's metrics are %v", got)
 	}
 	wantOut(t, 0, []string{"fault", "--run", dir, "kill:worker:0@0s"}, "planned")
-	awaitEvent(t, dir, "worker:0 works again", 1)
+	awaitEvent(t, dir, "worker:0 resumes at clock", 1)
 	awaitReady(t, dir, addr, true)
 	if code, _, errs := p.Stop(); code != exitSignal {
 		t.Errorf("exit code %d: %s", code, errs)

@@ -201,7 +201,7 @@ func TestBacklog(t *testing.T) {
 	}
 	for _, text := range []string{
 		"updates wait for the update log", "the log is full",
-		"updates go to the update log again",
+		"updates are written to the update log again",
 	} {
 		if !strings.Contains(said.String(), text) {
 			t.Errorf("no log message: %s", text)

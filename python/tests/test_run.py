@@ -55,7 +55,7 @@ def test_what_is_marked(tmp_path: Path) -> None:
         (3, "fault", "worker:1", "fault: freeze:worker:1@3s"),
         (4, "suspected", "worker:1", "worker:1 has been silent for too long"),
         (4.1, "detected", "worker:1", "worker:1 is dead: killed by SIGKILL"),
-        (5, "serving", "worker:1", "worker:1 works again from clock 50"),
+        (5, "serving", "worker:1", "worker:1 resumes at clock 50"),
         (6, "fault", "worker:0", "fault: kill:worker:0@6s"),
     ]
     keys = ("seconds", "kind", "target", "text")

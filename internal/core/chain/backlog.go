@@ -96,8 +96,8 @@ func (l *Link) FromLog(f *wire.Frame, st *replica.State, tables int) (e replica.
 	}
 	if n := len(st.Applied()); f.Slot < 0 || int(f.Slot) >= n || f.Clock < 0 || f.Until() < 0 ||
 		f.Parts > 0 && f.Part >= f.Parts {
-		return e, fmt.Errorf("%w: the record has slot %d of %d, clock %d, part %d of %d", wire.ErrPayload, f.Slot, n,
-			f.Clock, f.Part, f.Parts)
+		return e, fmt.Errorf("%w: the record has an invalid position: slot %d of %d, clock %d, part %d of %d",
+			wire.ErrPayload, f.Slot, n, f.Clock, f.Part, f.Parts)
 	}
 	e.Frame.Header = f.Header
 	if f.Kind == wire.KindUpdate && !st.AlreadyApplied(f.Slot, f.Until()) {

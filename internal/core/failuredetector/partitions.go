@@ -84,7 +84,7 @@ func (w *Partitions) Update(
 
 // news returns which partitions have appeared and which have ended since the last call.
 func (w *Partitions) news(job *Processes, pairs []Pair, out []int, name func(int) string) (news []PartitionEvent) {
-	const silent = "until all of them can reach it, it is treated as failed"
+	const silent = "is treated as failed until all of them can reach it"
 	others, upshot, now := map[string][]string{}, map[string]string{}, map[string]struct{}{}
 	for _, p := range pairs {
 		whom, other, does := name(p.To), name(p.From), silent
@@ -93,9 +93,9 @@ func (w *Partitions) news(job *Processes, pairs []Pair, out []int, name func(int
 		case slices.Contains(out, p.From) && p.From < job.Servers:
 			whom, other = other, whom
 		case slices.Contains(out, p.From):
-			whom, other, does = other, whom, "it is probably cut off itself: stop it, so that another takes its slot"
+			whom, other, does = other, whom, "is probably cut off itself: stop it, so that another takes its slot"
 		default:
-			does = "too few others are left to exclude it, so the job waits for it"
+			does = "cannot be excluded, because too few others are left: the job waits for it"
 		}
 		others[whom], upshot[whom], now[whom] = append(others[whom], other), does, struct{}{}
 	}
@@ -105,9 +105,9 @@ func (w *Partitions) news(job *Processes, pairs []Pair, out []int, name func(int
 	for _, whom := range slices.Sorted(maps.Keys(others)) {
 		if _, before := w.reported[whom]; !before {
 			slices.Sort(others[whom])
-			news = append(news, PartitionEvent{Process: whom, Text: fmt.Sprintf("%s and %s cannot reach each other; %s",
-				whom,
-				listed(slices.Compact(others[whom])), upshot[whom])})
+			news = append(news, PartitionEvent{Process: whom, Text: fmt.Sprintf(
+				"%[1]s and %[2]s cannot reach each other; %[1]s %[3]s", whom, listed(slices.Compact(others[whom])),
+				upshot[whom])})
 		}
 	}
 	for _, whom := range slices.Sorted(maps.Keys(w.reported)) {

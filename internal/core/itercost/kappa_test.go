@@ -87,8 +87,8 @@ func TestErrors(t *testing.T) {
 		says string
 	}{
 		{kappa(nil, 1), ErrSeries, "it is empty"},
-		{kappa([]float64{2, math.NaN()}, 1), ErrSeries, "at clock 1 is NaN"},
-		{kappa([]float64{math.Inf(1)}, 1), ErrSeries, "at clock 0 is +Inf"},
+		{kappa([]float64{2, math.NaN()}, 1), ErrSeries, "at clock 1 is not finite: NaN"},
+		{kappa([]float64{math.Inf(1)}, 1), ErrSeries, "at clock 0 is not finite: +Inf"},
 		{kappa([]float64{2}, math.NaN()), nil, "ε is NaN"},
 		{iota(Reach{3, false}, Reach{9, true}), ErrNeverReached, "before clock 9"},
 		{noTwin, ErrNeverReached, "before clock 7"},

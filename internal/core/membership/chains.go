@@ -219,7 +219,7 @@ func (ch *chains) join(shard, server int) {
 	h := ch.record.Holder(server)
 	next.Joining = &h
 	ch.rec.changeShard(shard, next)
-	ch.rec.event("joining", shardTarget(shard), "server:%d begins to copy shard %d", server, shard)
+	ch.rec.event("joining", shardTarget(shard), "server:%d starts copying shard %d", server, shard)
 }
 
 // promote makes the joining replica the new tail of its shard. It has everything that was committed: since it caught
@@ -291,7 +291,7 @@ func (ch *chains) giveUp() {
 			set(ch.rec, &p.Left, true)
 			ch.rec.touchServer(i)
 			ch.rec.event("taken", target(Server, i),
-				"server:%d has not come back; others take over its shards", i)
+				"server:%d has not come back; other servers take over its shards", i)
 		}
 	}
 }

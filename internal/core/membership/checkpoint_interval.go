@@ -21,9 +21,9 @@ func CheckpointInterval(save, mtbf float64) (interval float64, why string) {
 	}
 	interval, by := math.Sqrt(2*save*mtbf), "Young"
 	if least := minIntervalFactor * save; interval < least {
-		interval, by = least, "at most a 20th of the time is for saving"
+		interval, by = least, "saving may take at most 1/20 of the time"
 	}
-	return interval, fmt.Sprintf("%s: a save takes %s, and something fails every %s", by, FormatTime(save),
+	return interval, fmt.Sprintf("%s: a save takes %s, and a failure occurs every %s", by, FormatTime(save),
 		FormatTime(mtbf))
 }
 

@@ -16,10 +16,10 @@ func TestInterval(t *testing.T) {
 		save, mtbf, want float64
 		why              string
 	}{
-		{1, 20_000, 200, "Young: a save takes 1 s, and something fails every 20000 s"},
-		{0.01, 2, 0.2, "Young: a save takes 0.01 s, and something fails every 2 s"},
-		{2, 100, 40, "at most a 20th of the time is for saving: a save takes 2 s, and something fails every 100 s"},
-		{10, 4, 200, "at most a 20th"},
+		{1, 20_000, 200, "Young: a save takes 1 s, and a failure occurs every 20000 s"},
+		{0.01, 2, 0.2, "Young: a save takes 0.01 s, and a failure occurs every 2 s"},
+		{2, 100, 40, "saving may take at most 1/20 of the time: a save takes 2 s, and a failure occurs every 100 s"},
+		{10, 4, 200, "saving may take at most 1/20"},
 		{0.0158, 1800.35, 7.542616257, "Young"}, // a failure after 0.7 s: see ExpectedMTBF
 		{1, 0, 0, "not known"},
 		{-1, 3600, 0, "not known"},

@@ -101,7 +101,7 @@ func (t *checkpointTimer) choose(s protocol.Saving, at progress, mtbf float64) (
 		mtbf = ExpectedMTBF(s.Failures, s.Ran)
 		known = fmt.Sprintf("assumed 1 in %s, seen %d in %s", FormatTime(priorMTBF), s.Failures, FormatTime(s.Ran))
 	default:
-		mtbf, known = ExpectedMTBF(0, s.Ran), "assumed, nothing has failed yet"
+		mtbf, known = ExpectedMTBF(0, s.Ran), "assumed, because nothing has failed yet"
 	}
 	interval, why := CheckpointInterval(t.save, mtbf)
 	switch much := s.Interval == 0 || interval >= s.Interval*intervalTolerance ||

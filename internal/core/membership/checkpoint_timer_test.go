@@ -53,13 +53,13 @@ func TestChoice(t *testing.T) {
 	next, sent = timer.Saved(s, at(30, 11), 800, 1)
 	step("the first save", next, sent,
 		"checkpoints every 40 s, now about 400 clocks; "+
-			"Young: a save takes 1 s, and something fails every 800 s (given)")
+			"Young: a save takes 1 s, and a failure occurs every 800 s (given)")
 	next, sent = timer.Saved(s, at(40, 12), 800, 1.2)
 	step("a save that takes about as long", next, sent, "")
 	next, sent = timer.Saved(s, at(50, 13), 800, 9)
-	step("one that takes far longer", next, sent, "at most a 20th of the time is for saving: a save takes 5.05 s")
+	step("one that takes far longer", next, sent, "saving may take at most 1/20 of the time: a save takes 5.05 s")
 	next, sent = timer.Failed(s, at(60, 13), 1e6)
-	step("a failure, though they are rare", next, sent, "something fails every 1000000 s (given)")
+	step("a failure, though they are rare", next, sent, "a failure occurs every 1000000 s (given)")
 	if s.Failures != 2 || s.Ran != 6 {
 		t.Errorf("%+v", s)
 	}

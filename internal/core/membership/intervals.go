@@ -25,7 +25,7 @@ type Change struct {
 // scaledTo returns the change after which the given number of slots participate: the last to join leave first.
 func scaledTo(slots []protocol.SlotView, workers int, at perdure.Clock) (Change, error) {
 	if workers < 1 {
-		return Change{}, fmt.Errorf("%w: %d workers; at least one must remain", perdure.ErrUsage, workers)
+		return Change{}, fmt.Errorf("%w: too few workers (%d); at least one must remain", perdure.ErrUsage, workers)
 	}
 	if workers > perdure.MaxSlots {
 		return Change{}, fmt.Errorf("%w: %d workers; a job has at most %d", perdure.ErrUsage, workers, perdure.MaxSlots)
@@ -143,8 +143,8 @@ func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error
 	switch {
 	case ch.Add < 0 || ch.Add > perdure.MaxSlots || len(ch.Leave) > perdure.MaxSlots ||
 		len(ch.Rejoin) > perdure.MaxSlots:
-		return 0, fmt.Errorf("%w: cannot add %d slots and remove %d; a job has at most %d", perdure.ErrUsage, ch.Add,
-			len(ch.Leave), perdure.MaxSlots)
+		return 0, fmt.Errorf("%w: cannot add %d slots and remove %d; a job can have at most %d slots", perdure.ErrUsage,
+			ch.Add, len(ch.Leave), perdure.MaxSlots)
 	case ch.At < 0 || ch.At > perdure.MaxClock:
 		return 0, fmt.Errorf("%w: invalid clock %d; choose 1 to %d", perdure.ErrUsage, ch.At, perdure.MaxClock)
 	case ch.Add+len(ch.Leave)+len(ch.Rejoin) == 0:

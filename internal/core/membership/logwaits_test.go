@@ -58,5 +58,5 @@ func TestLogWaits(t *testing.T) {
 	want(started)
 	c.core.job.slots[1].connected = false
 	pass(5, 1)
-	want(started, "serving updates go to the log again")
+	want(started, "serving updates are written to the log again")
 }

@@ -297,7 +297,7 @@ func (c *Core) Drop(shards []perdure.ShardID) {
 	}
 	if len(c.job.dropped) > 0 {
 		c.reports.pending = true
-		c.rec.event("detected", "shards", "%d shards are dropped", len(c.job.dropped))
+		c.rec.event("detected", "shards", "%d shards are treated as lost", len(c.job.dropped))
 	}
 	c.reconcile()
 }

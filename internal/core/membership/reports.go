@@ -37,7 +37,7 @@ func (re *reports) recovered() {
 	for _, i := range re.job.recovering[Worker].Sorted() {
 		if o := &re.job.slots[i]; !o.gone && o.connected && re.record.Slots[i].Process != "" && v.Slots[i].Settled {
 			re.job.recovering[Worker].Remove(i)
-			re.rec.event("serving", target(Worker, i), "worker:%d works again from clock %d", i, v.Slots[i].Start)
+			re.rec.event("serving", target(Worker, i), "worker:%d resumes at clock %d", i, v.Slots[i].Start)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (c RunningCheckpoint) StartMessage(before *RunningCheckpoint, lost int64) s
 	if s.Initial > 0 {
 		text += fmt.Sprintf("; %d of them were never saved and start with their initial values", s.Initial)
 	}
-	return text + fmt.Sprintf("; %d updates are lost, and %d in part", lost, s.PartlyLost)
+	return text + fmt.Sprintf("; %d updates are lost completely, and %d partly", lost, s.PartlyLost)
 }
 
 // Next returns the checkpoint with what the shards have saved since, given the status of each; nil: unknown. news

@@ -104,7 +104,7 @@ func TestResumed(t *testing.T) {
 	}
 	third := second.Lost(st, 6)
 	want := "8 rows start as last saved, on average 3.0 and at most 6 clocks earlier; 2 of them were never saved and " +
-		"start with their initial values; 5 updates are lost, and 18 in part"
+		"start with their initial values; 5 updates are lost completely, and 18 partly"
 	if text := third.StartMessage(&second, 5); text != want {
 		t.Errorf("message %q", text)
 	}

@@ -47,7 +47,7 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 	p := &fa.record.Slots[slot]
 	start, torn := DecideStart(fences, fa.record.TwoStep(), p.LatestStart, p.UnknownShards)
 	if torn {
-		why := "slot %d died during clock %d, and a shard lost its part of that clock"
+		why := "slot %d died during clock %d, and a shard lost the slot's update of that clock"
 		switch action := fa.job.strategy.OnTornClock(); action.Kind {
 		case recovery.RollBack:
 			return fmt.Sprintf(why, slot, start-1), false

@@ -102,7 +102,7 @@ func (p *progress) Phase() Phase {
 func (p *progress) step(s step) {
 	to, ok := p.phase.after(s)
 	if !ok {
-		panic(fmt.Sprintf("outbox: invalid step %v of clock %d, which is %v", s, p.clock, p.phase))
+		panic(fmt.Sprintf("outbox: step %v is invalid for clock %d in phase %v", s, p.clock, p.phase))
 	}
 	p.phase = to
 }

@@ -214,7 +214,8 @@ func (s *Shard) Resend(has protocol.Counts, as wire.Header, frames []wire.Frame)
 	}
 	if b.jobView.traits.RetainsUpdates() && b.jobView.slot >= 0 && b.phase != RolledBack &&
 		has.Staged < min(first, b.clock) {
-		return frames, fmt.Errorf("%w: shard %d has %d clocks of slot %d, which only keeps updates from clock %d on",
+		return frames, fmt.Errorf("%w: shard %d has applied %d clocks of slot %d, but the slot keeps only updates "+
+			"from clock %d on",
 			perdure.ErrNoCopy, s.id, has.Staged, b.jobView.slot, first)
 	}
 	if v := &b.jobView.view.Shards[s.id]; (v.Lost || v.Restored) && s.id == b.jobView.home() {

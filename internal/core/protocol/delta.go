@@ -68,11 +68,11 @@ func (d *ViewDelta) Apply(v *View) (View, error) {
 		return View{}, fmt.Errorf("%w: no view received yet", ErrViewGap)
 	}
 	if d.Base > v.Revision || d.Revision <= v.Revision {
-		return View{}, fmt.Errorf("%w: the view has revision %d, the change is from %d to %d",
+		return View{}, fmt.Errorf("%w: the view has revision %d, but the delta is from %d to %d",
 			ErrViewGap, v.Revision, d.Base, d.Revision)
 	}
 	if len(d.Tables) > 0 && (len(d.Tables) < len(v.Tables) || !slices.Equal(d.Tables[:len(v.Tables)], v.Tables)) {
-		return View{}, fmt.Errorf("%w: the change lacks some of the %d existing tables", ErrViewGap, len(v.Tables))
+		return View{}, fmt.Errorf("%w: the delta lacks some of the %d existing tables", ErrViewGap, len(v.Tables))
 	}
 	next := *v
 	next.Revision, next.Generation, next.Cut, next.End = d.Revision, d.Generation, d.Cut, d.End

@@ -30,7 +30,7 @@ func (w *WaitTracker) Observe(tick, patience int64, why string) (kind, target, t
 		w.reported = "log"
 		return "trouble", w.reported, "updates wait and will continue automatically: " + why
 	case sent == "log":
-		return "serving", sent, "updates go to the log again"
+		return "serving", sent, "updates are written to the log again"
 	case sent == "store":
 		return "serving", sent, "no worker waits for the store any longer"
 	}

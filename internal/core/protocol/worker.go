@@ -75,7 +75,8 @@ func (s *WorkerStatus) CheckSize(job *perdure.JobSpec) error {
 			len(s.Acked), job.Shards)
 	}
 	if o := s.Outage; o != nil && (len(o.Shards) > job.Shards || o.Seconds < 0 || o.Bytes < 0) {
-		return fmt.Errorf("%w: a worker reports %d of %d shards unavailable for %v s, with %d bytes queued",
+		return fmt.Errorf("%w: a worker sent an invalid outage report: %d of %d shards unavailable for %v s, with %d "+
+			"bytes queued",
 			perdure.ErrRefused, len(o.Shards), job.Shards, o.Seconds, o.Bytes)
 	}
 	return nil

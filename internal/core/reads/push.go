@@ -118,15 +118,16 @@ func (r *Reader) HandlePush(s *Shard, f *wire.Frame, own OwnUpdates) error {
 		t := r.tables[id]
 		p := t.shards[s.id]
 		if !t.subscribes {
-			return fmt.Errorf("%w: push of rows of table %s, which does not use pushes", wire.ErrPayload, t.spec.Name)
+			return fmt.Errorf("%w: rows were pushed for table %s, which does not use pushes", wire.ErrPayload,
+				t.spec.Name)
 		}
 		values, err := in.Unpack(in.Count, t.spec.Dim, &r.unpacked)
 		if err != nil {
 			return err
 		}
 		if !t.has(p, &in.Rows) {
-			return fmt.Errorf("%w: push of rows of table %s, but some rows belong to another shard", wire.ErrPayload,
-				t.spec.Name)
+			return fmt.Errorf("%w: rows were pushed for table %s, but some rows belong to another shard",
+				wire.ErrPayload, t.spec.Name)
 		}
 		t.takePush(p, r.contents(s, f.Clock, &in.Answer), &in.Rows, values, own)
 		t.limitUnsubscribing(p)

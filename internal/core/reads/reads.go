@@ -308,7 +308,7 @@ func (r *Reader) StartClock() {
 // vectors.
 func (r *Reader) checkVector(applied []perdure.Clock) error {
 	if n := len(applied); n <= int(r.cfg.Slot) || n < r.cfg.Slots || n > perdure.MaxSlots {
-		return fmt.Errorf("%w: applied vector of %d slots", wire.ErrPayload, n)
+		return fmt.Errorf("%w: applied vector has an invalid length of %d slots", wire.ErrPayload, n)
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ func (s stateless) Traits() Traits { return Traits{Copies: 1, Safe: Logged} }
 func (s stateless) OnLostShards(Loss) Action { return Action{Kind: Replay} }
 
 func (s stateless) OnTornClock() Action {
-	return fail("the update log has lost some updates, or is a different one, or the job record is an older copy; " +
-		"restore a copy of them, or start the job again")
+	return fail("the update log has lost some updates, or is a different log, or the job record is an older copy; " +
+		"restore the right log and record from a backup, or start the job again")
 }
 
 // its next process continues from the log

@@ -73,8 +73,8 @@ func TestCombinedMisfits(t *testing.T) {
 	b.combines(perdure.CombineSum, perdure.Rule{Kind: perdure.RuleAdd})
 	b.Effects().Clear()
 	b.both(0, [2]perdure.RowID{0, 9}, 1)
-	const want = "fail shard 0 cannot apply the update of slot 1, clock 0: table: row not on this shard: rows 9 to 9 " +
-		"of table c; the shard has rows 0 to 3"
+	const want = "fail shard 0 cannot apply the update of slot 1, clock 0: table: row not on this shard: got rows " +
+		"9 to 9 of table c, but the shard has rows 0 to 3"
 	if got := b.effects(); !strings.HasSuffix(got, want) {
 		t.Errorf("effects: %s\nwant:    %s", got, want)
 	}

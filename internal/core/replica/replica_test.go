@@ -214,7 +214,8 @@ func effectsCases() []effectsCase {
 				Body:   body,
 			})
 		}, settle}, "later; fail shard 0 cannot apply the update of slot 0, clock 0: " +
-			"wire: malformed payload: 2 values for 1 rows of table 0 (of 1)"},
+			"wire: malformed payload: a block has 2 values for 1 rows of table 0 (of 1), which does not " +
+			"match the job's tables"},
 	}
 }
 

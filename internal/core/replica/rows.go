@@ -83,7 +83,8 @@ func (w *rows) scaledValues(b *wire.Block) []float32 {
 // fits returns an error unless the block's table exists and the number of values matches its rows.
 func (w *rows) fits(b *wire.Block) error {
 	if int(b.Table) >= len(w.parts) || len(b.Values) != b.Count*w.parts[b.Table].Spec.Dim {
-		return fmt.Errorf("%w: %d values for %d rows of table %d (of %d)",
+		return fmt.Errorf("%w: a block has %d values for %d rows of table %d (of %d), which does not match the job's "+
+			"tables",
 			wire.ErrPayload, len(b.Values), b.Count,
 			b.Table, len(w.parts))
 	}

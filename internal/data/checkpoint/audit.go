@@ -168,11 +168,12 @@ func (m Manifest) checkRowCount(shard perdure.ShardID, t int, has metaTable) err
 func checkRowCount(manifest string, tables []perdure.TableSpec, shards int, shard perdure.ShardID, t int, has metaTable,
 ) error {
 	if t >= len(tables) || tables[t] != has.Spec {
-		return corrupt("its table %d is %s, but %s has a different table there", t, has.Spec.Name, manifest)
+		return corrupt("its table %d is %s, which differs from that table in %s", t, has.Spec.Name, manifest)
 	}
 	first, n := placement.Range(&has.Spec, shards, shard)
 	if !has.Spec.Sparse && (has.First != int64(first) || has.Rows != int64(n)) {
-		return corrupt("it has %d rows from row %d of table %s; of its %d rows, shard %d must have %d from row %d",
+		return corrupt("it has %d rows from row %d of table %s; of the table's %d rows, shard %d must have %d from "+
+			"row %d",
 			has.Rows, has.First, has.Spec.Name, has.Spec.Rows, shard, n, first)
 	}
 	return nil

@@ -159,10 +159,10 @@ func TestRowsThatCannotBe(t *testing.T) {
 		to   byte
 		want string
 	}{
-		72: {0, "impossible header: kind 3"},   // no number
-		10: {2, "impossible header: kind 2"},   // a number, but not a segment of selected rows
-		11: {1, "impossible header: kind 259"}, // no kind
-		79: {1, "it is not the segment"},       // another number
+		72: {0, "invalid header: kind 3"},   // no number
+		10: {2, "invalid header: kind 2"},   // a number, but not a segment of selected rows
+		11: {1, "invalid header: kind 259"}, // no kind
+		79: {1, "it is not the segment"},    // another number
 	} {
 		changed := bytes.Clone(b)
 		changed[at] = change.to

@@ -215,7 +215,7 @@ func TestImagesThatDoNotFit(t *testing.T) {
 	) {
 		return newImage(spec, rows+1), nil
 	})
-	if err == nil || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "holds 3 rows, need 2") {
+	if err == nil || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "holds 3 rows, but 2 are") {
 		t.Errorf("reading into one row more gives %v", err)
 	}
 	unknown := errors.New("unknown table")

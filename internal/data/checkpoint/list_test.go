@@ -141,10 +141,11 @@ func TestAudit(t *testing.T) {
 		t.Errorf("from the start of the files: rows %v, %v", more, err)
 	}
 	for name, change := range map[string]func(m *Manifest){
-		"it has 3 rows from row 0 of table w; of its 6 rows, shard 0 must have 2 from row 0": func(m *Manifest) {
+		"it has 3 rows from row 0 of table w; of the table's 6 rows, shard 0 must have 2 from row " +
+			"0": func(m *Manifest) {
 			m.Job.Shards = 3
 		},
-		"its table 1 is e, but g000001-c0000000020.manifest has a different table there": func(m *Manifest) {
+		"its table 1 is e, which differs from that table in g000001-c0000000020.manifest": func(m *Manifest) {
 			m.Tables[1].Dim = 3
 		},
 		"it is not the segment that g000001-c0000000020.manifest names": func(m *Manifest) {

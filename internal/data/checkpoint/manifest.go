@@ -67,7 +67,7 @@ func (m Manifest) check() error {
 		return err
 	}
 	if m.Cut < 0 || m.PastClocks < 0 {
-		return fmt.Errorf("cut %d and past clocks %d must not be negative", m.Cut, m.PastClocks)
+		return fmt.Errorf("invalid cut %d or number of past clocks %d: both must be ≥ 0", m.Cut, m.PastClocks)
 	}
 	for _, t := range m.Tables {
 		if err := t.Validate(m.Job.Shards); err != nil {
@@ -75,7 +75,7 @@ func (m Manifest) check() error {
 		}
 	}
 	if len(m.Segments) != m.Job.Shards {
-		return fmt.Errorf("%d segments for %d shards", len(m.Segments), m.Job.Shards)
+		return fmt.Errorf("it has %d segments for %d shards", len(m.Segments), m.Job.Shards)
 	}
 	for i, ref := range m.Segments {
 		if ref.Shard != perdure.ShardID(i) {

@@ -230,7 +230,7 @@ func TestPublishRefuses(t *testing.T) {
 			func(_ disk.FS, m *Manifest) { m.Job.ID = "job-2" },
 			`belongs to another job: "job-1", not "job-2"`,
 		},
-		"a bad job": {func(_ disk.FS, m *Manifest) { m.Job.Slots = 0 }, "0 workers"},
+		"a bad job": {func(_ disk.FS, m *Manifest) { m.Job.Slots = 0 }, "number of workers 0"},
 		"no strategy": {
 			func(_ disk.FS, m *Manifest) { m.Job.Recovery = perdure.Recovery{} },
 			"unknown recovery strategy",

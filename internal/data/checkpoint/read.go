@@ -41,7 +41,7 @@ func (dst Dest) image(t metaTable) (table.Image, error) {
 	}
 	img, err := dst(t.Spec, t.First, t.Rows)
 	if err == nil && int64(img.Rows) != t.Rows {
-		err = fmt.Errorf("table %s: the buffer holds %d rows, need %d", t.Spec.Name, img.Rows, t.Rows)
+		err = fmt.Errorf("table %s: the buffer holds %d rows, but %d are needed", t.Spec.Name, img.Rows, t.Rows)
 	}
 	if err == nil {
 		err = checkImage(t.Spec, img)
@@ -353,7 +353,7 @@ func (r *checksumReader) header() (s *Segment, sections uint32, err error) {
 	sections = le.Uint32(h[60:])
 	known, chosen := r.kind >= kindFull && r.kind <= kindSelected, r.kind == kindSelected
 	if !known || s.Shard < 0 || s.Cut < 0 || sections == 0 || chosen != (s.Number > 0) {
-		return nil, 0, corrupt("impossible header: kind %d, shard %d, cut %d, %d sections, number %d", r.kind, s.Shard,
+		return nil, 0, corrupt("invalid header: kind %d, shard %d, cut %d, %d sections, number %d", r.kind, s.Shard,
 			s.Cut, sections, s.Number)
 	}
 	return s, sections, nil

@@ -13,7 +13,7 @@ import (
 // check returns an error unless f is a valid predecessor for a segment of that kind.
 func (f *FileRef) check(s *Segment, kind uint16) error {
 	if follows := kind == kindIncremental; follows != (f != nil) {
-		return corrupt("kind %d, but follows another segment: %t", kind, f != nil)
+		return corrupt("a segment of kind %d is not valid here (follows another segment: %t)", kind, f != nil)
 	}
 	if f == nil {
 		return nil

@@ -125,7 +125,7 @@ func (m *Running) check() error {
 		}
 	}
 	if len(m.Shards) != m.Job.Shards {
-		return fmt.Errorf("%d shards, but the job has %d", len(m.Shards), m.Job.Shards)
+		return fmt.Errorf("it has %d shards, but the job has %d", len(m.Shards), m.Job.Shards)
 	}
 	for i, s := range m.Shards {
 		if s.Shard != perdure.ShardID(i) {

@@ -183,7 +183,7 @@ func TestPublishRunningRefuses(t *testing.T) {
 			func(_ disk.FS, m *Running) { m.Job.ID = "job-2" },
 			`belongs to another job: "job-1", not "job-2"`,
 		},
-		"a bad job":   {func(_ disk.FS, m *Running) { m.Job.Slots = 0 }, "0 workers"},
+		"a bad job":   {func(_ disk.FS, m *Running) { m.Job.Slots = 0 }, "number of workers 0"},
 		"a bad table": {func(_ disk.FS, m *Running) { m.Tables[0].Dim = 0 }, "w"},
 	} {
 		fsys := newFolder(t)
@@ -257,7 +257,7 @@ func TestRunningOfOtherTables(t *testing.T) {
 	m.Tables = slices.Clone(m.Tables)
 	m.Tables[0].Rows = 8
 	wantErr(t, verifyRunning(fsys, m), ErrCorrupt,
-		"its table 0 is w, but r000000000002.running has a different table there")
+		"its table 0 is w, which differs from that table in r000000000002.running")
 	m.Number = 0
 	wantErr(t, verifyRunning(fsys, m), ErrCorrupt, "number 0")
 }

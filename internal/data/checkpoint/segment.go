@@ -407,8 +407,8 @@ func (w *checksumWriter) content(s *section) error {
 	for left := s.bytes; left > 0; {
 		piece, err := s.stream.Next()
 		if err == nil && (len(piece) == 0 || int64(len(piece)) > left) {
-			err = fmt.Errorf("checkpoint: stream returned a piece of %d bytes; the section has %d left", len(piece),
-				left)
+			err = fmt.Errorf("checkpoint: stream returned %d bytes, but only %d bytes of the section are left",
+				len(piece), left)
 		}
 		if err == nil {
 			err = w.write(piece)

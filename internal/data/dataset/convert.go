@@ -127,12 +127,12 @@ func convert(c *conversion, from, dir string, progress io.Writer) error {
 	for i, f := range to.files {
 		if got, want := f.sha256(), c.files[i].sha256; got != want {
 			same = false
-			printProgress(progress, "warning: %s differs from the file of the published studies: the SHA-256 of its "+
-				"content is %s…, not %s…", f.name, got[:12], want[:12])
+			printProgress(progress, "warning: %s differs from the file that the published studies used: the SHA-256 "+
+				"of its content is %s…, not %s…", f.name, got[:12], want[:12])
 		}
 	}
 	if same {
-		printProgress(progress, "the content is that of the published studies")
+		printProgress(progress, "the content is the same as in the published studies")
 	}
 	printProgress(progress, "%s is ready; train %s with --data %s", c.name, c.workload, target)
 	return nil

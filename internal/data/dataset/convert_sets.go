@@ -91,7 +91,7 @@ func writeJesterUser(out *bufio.Writer, line []byte, user int) (ratings int, err
 		ratings++
 	}
 	if uint64(ratings) != announced {
-		return 0, fmt.Errorf("%d ratings; its first column announces %d", ratings, announced)
+		return 0, fmt.Errorf("the line has %d ratings, but its first column announces %d", ratings, announced)
 	}
 	return ratings, nil
 }
@@ -113,7 +113,7 @@ func (s newsShape) convert(from, temp string, to *staging) error {
 	case words == nil:
 		return &FileError{Path: vocabulary, Problem: "no such file; put it next to the archive", Kind: ErrMissing}
 	case len(words) != s.words:
-		return corrupt(vocabulary, "has %d words; that of 20 Newsgroups has %d", len(words), s.words)
+		return corrupt(vocabulary, "has %d words; the vocabulary of 20 Newsgroups has %d", len(words), s.words)
 	}
 	temp = filepath.Join(temp, "unpacked")
 	if err := untar(from, temp); err != nil {
@@ -201,10 +201,11 @@ func writeNews(from, name string, words int, to *staging) (documents int, err er
 		case v[0] == 1 && documents == 0:
 			documents++
 		case v[0] != uint64(documents):
-			return fmt.Errorf("document %d follows document %d", v[0], documents)
+			return fmt.Errorf("documents are out of order: %d follows %d", v[0], documents)
 		}
 		if v[1] > uint64(words) || v[2] > maxCount {
-			return fmt.Errorf("word %d with count %d; words end at %d, and counts at %d", v[1], v[2], words, maxCount)
+			return fmt.Errorf("invalid word %d or count %d; the largest word is %d and the largest count %d", v[1],
+				v[2], words, maxCount)
 		}
 		doc = append(doc, entry{v[1], v[2]})
 		return nil

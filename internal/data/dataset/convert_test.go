@@ -139,7 +139,7 @@ func TestConvert(t *testing.T) {
 				if err := convert(set, original(t, c.from), dir, &progress); err != nil {
 					t.Fatal(err)
 				}
-				if !strings.Contains(progress.String(), "the content is that of the published studies\n") {
+				if !strings.Contains(progress.String(), "the content is the same as in the published studies\n") {
 					t.Error(progress.String())
 				}
 				if got := names(t, dir); got != set.target {
@@ -205,8 +205,9 @@ func TestConvertWarns(t *testing.T) {
 	if err := convert(smallConversion("jester", "other"), from, dir, &progress); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(progress.String(), "warning: jester1.csv.gz differs from the file of the published studies") ||
-		strings.Contains(progress.String(), "the content is that") || names(t, dir) != "jester1.csv.gz" {
+	if !strings.Contains(progress.String(), "warning: jester1.csv.gz differs from the file that the published "+
+		"studies used") ||
+		strings.Contains(progress.String(), "the content is the same") || names(t, dir) != "jester1.csv.gz" {
 		t.Errorf("%s; files %s", &progress, names(t, dir))
 	}
 }
@@ -227,7 +228,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"jester", jesterLine("1", "10.01"), `rating "10.01" of joke 1 is not`},
 		{"jester", jesterLine("1", "9.123"), `rating "9.123" of joke 1 is not`},
 		{"jester", jesterLine("1", ""), `rating "" of joke 1 is not`},
-		{"jester", jesterLine("3", "1", "2"), "line 1: 2 ratings; its first column announces 3"},
+		{"jester", jesterLine("3", "1", "2"), "line 1: the line has 2 ratings, but its first column announces 3"},
 		{"jester", two, "has 1 users and 1 ratings; jester-data-1 has 2 and 4"},
 		{"jester", "\xd0\xcf\x11\xe0\xa1", "is an Excel file; export it as CSV, for example: soffice"},
 		{"jester", "PK\x03\x04rest", "is a zip archive or an .xlsx file; unzip it"},
@@ -239,9 +240,9 @@ func TestConvertRefuses(t *testing.T) {
 		{"20news", news("train.data", "1 1\n"), "train.data: line 1: 2 columns; a line is: document word count"},
 		{"20news", news("train.data", "1 1 NaN\n"), `train.data: line 1: "NaN" is not a whole number above 0`},
 		{"20news", news("train.data", "1 0 1\n"), `line 1: "0" is not a whole number above 0`},
-		{"20news", news("train.data", "1 5 1\n"), "line 1: word 5 with count 1; words end at 4"},
-		{"20news", news("train.data", "1 1 1\n3 1 1\n"), "line 2: document 3 follows document 1"},
-		{"20news", news("train.data", "2 1 1\n"), "line 1: document 2 follows document 0"},
+		{"20news", news("train.data", "1 5 1\n"), "line 1: invalid word 5 or count 1; the largest word is 4"},
+		{"20news", news("train.data", "1 1 1\n3 1 1\n"), "line 2: documents are out of order: 3 follows 1"},
+		{"20news", news("train.data", "2 1 1\n"), "line 1: documents are out of order: 2 follows 0"},
 		{"20news", news("train.data", "1 1 1\n1 1 2\n2 1 1\n"), "line 3: word 1 of document 1 is counted twice"},
 		{"20news", news("test.data", "1 1 1\n1 1 2\n"), "test.data: word 1 of document 1 is counted twice"},
 		{"20news", news("train.data", "1 1 1\n"), "has 1 documents in train.data and 2 labels in train.label; 20"},
@@ -289,7 +290,8 @@ func TestConvertNeeds(t *testing.T) {
 	if err := os.WriteFile(vocabulary, []byte("a\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := convert(set, from, dir, nil); err == nil || !strings.Contains(err.Error(), "has 1 words; that of 20") {
+	if err := convert(set, from, dir, nil); err == nil || !strings.Contains(err.Error(), "has 1 words; the "+
+		"vocabulary of 20") {
 		t.Error(err)
 	}
 	if err := os.Remove(vocabulary); err != nil {

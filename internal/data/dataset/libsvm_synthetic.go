@@ -33,7 +33,8 @@ const syntheticMark = "# synthetic"
 // features' weights, which a hash determines.
 func WriteSyntheticSparse(to io.Writer, clicks int) error {
 	if clicks < minClicks || clicks > maxClicks {
-		return fmt.Errorf("%w: %d clicks; choose %d to %d", perdure.ErrUsage, clicks, minClicks, maxClicks)
+		return fmt.Errorf("%w: invalid number of clicks %d; choose %d to %d", perdure.ErrUsage, clicks, minClicks,
+			maxClicks)
 	}
 	out := bufio.NewWriterSize(to, 1<<16)
 	line := fmt.Appendf(nil, "%s: %d clicks that are made up, of the shape of Criteo's\n", syntheticMark, clicks)
@@ -90,8 +91,8 @@ func clickWeight(feature uint64) float64 {
 func openSyntheticSparse(n string) (*SparseSet, error) {
 	clicks, err := strconv.Atoi(n)
 	if err != nil || clicks < minClicks || clicks > maxClicksInMemory {
-		return nil, fmt.Errorf("%w: %s%s; write %sN for N synthetic clicks, where N is %d to %d", perdure.ErrUsage,
-			SyntheticPrefix, n, SyntheticPrefix, minClicks, maxClicksInMemory)
+		return nil, fmt.Errorf("%w: invalid data %s%s; write %sN for N synthetic clicks, where N is %d to %d",
+			perdure.ErrUsage, SyntheticPrefix, n, SyntheticPrefix, minClicks, maxClicksInMemory)
 	}
 	r := newSparseReader(fmt.Sprintf("synthetic clicks, %d", clicks))
 	r.set.Synthetic = true

@@ -122,7 +122,7 @@ func TestSparseRefuses(t *testing.T) {
 	for i, c := range []struct{ text, want string }{
 		{"", "is empty"},
 		{"\n# nothing\n", "holds no examples"},
-		{"1 1:1\n", "holds too few examples to hold out every tenth of them: 1"},
+		{"1 1:1\n", "has too few examples to hold out every tenth one: 1"},
 		{strings.Repeat("1 1:1\n", 60), `of one class only, "1"`},
 		{good() + "1 1:x\n", `line 51: value "x" of feature "1" is not a finite number`},
 		{good() + "1 1:NaN\n", `line 51: value "NaN"`},

@@ -78,7 +78,7 @@ func LoadRatings(path string) (*Ratings, error) {
 	case total == 0:
 		return nil, corrupt(path, "holds no ratings; write lines \"user,item,rating\"")
 	case r.Train.Len() == 0 || r.Test.Len() == 0:
-		return nil, corrupt(path, "holds too few ratings to hold out every tenth of them: %d", total)
+		return nil, corrupt(path, "has too few ratings to hold out every tenth one: %d", total)
 	}
 	if p.unsorted {
 		r.Train.sortByUser(r.Users)

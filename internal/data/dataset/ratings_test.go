@@ -101,7 +101,7 @@ func TestRatingsRefuses(t *testing.T) {
 		{"empty", "", "is empty"},
 		{"header only", "user,item,rating\n", "holds no ratings"},
 		{"blank", "\n\n", "holds no ratings"},
-		{"few", "1,2,3\n", "holds too few ratings to hold out every tenth of them: 1"},
+		{"few", "1,2,3\n", "has too few ratings to hold out every tenth one: 1"},
 		{"nan", good + "1,2,NaN\n", `line 201: rating "NaN" is not a finite number`},
 		{"inf", good + "1,2,-Inf\n" + good, `line 201: rating "-Inf"`},
 		{"overflow", good + "1,2,1e39\n", `line 201: rating "1e39"`},
@@ -121,7 +121,7 @@ func TestRatingsRefuses(t *testing.T) {
 		{"four then three", "1,2,3,4\n1,2,3\n", "line 2: 3 columns"},
 		{"four then five", "1,2,3,4\n1,2,3,4\n1,2,3,4,5\n", "line 3: 5 columns"},
 		{"tabs later", good + "1\t2\t3\n", "line 201: 1 columns"},
-		{"names later", good + "ann,2,3\n", `line 201: user "ann" is not a whole number from 0 to 16777215, although`},
+		{"names later", good + "ann,2,3\n", `line 201: user "ann" is not a whole number from 0 to 16777215, but`},
 		{"no name", "ann,b,3\n,b,4\n", "line 2: user has no name"},
 		{"long name", "ann,b,3\nann," + strings.Repeat("b", 201) + ",4\n", "use at most 200 bytes"},
 		{"torn name", "ann,b,3\n\xff,b,4\n", "is not a valid name"},
@@ -287,7 +287,7 @@ func TestReadPairs(t *testing.T) {
 	if err != nil || !slices.Equal(got, []string{"ann/3", "bob/4"}) {
 		t.Errorf("%q, %v", got, err)
 	}
-	for want, text := range map[string]string{"line 2: 1 column": "1,2\n3\n", "is empty": ""} {
+	for want, text := range map[string]string{"line 2: the line has 1 column": "1,2\n3\n", "is empty": ""} {
 		err := ReadPairs(writeData(t, "bad.csv", text), func(string, string) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

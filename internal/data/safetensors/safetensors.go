@@ -153,9 +153,9 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 		case !utf8.ValidString(t.Name) || seen[t.Name]:
 			return nil, fmt.Errorf("safetensors: tensor name %q is a duplicate or not UTF-8", t.Name)
 		case t.Data != nil && t.Ints != nil:
-			return nil, fmt.Errorf("safetensors: tensor %s: values of two types", t.Name)
+			return nil, fmt.Errorf("safetensors: tensor %s has values of two types", t.Name)
 		case !ok || n != int64(values):
-			return nil, fmt.Errorf("safetensors: tensor %s: %d values for shape %v", t.Name, values, t.Shape)
+			return nil, fmt.Errorf("safetensors: tensor %s: %d values do not fit shape %v", t.Name, values, t.Shape)
 		}
 		seen[t.Name] = true
 		shape := append([]int64{}, t.Shape...) // [], never null

@@ -19,8 +19,8 @@ const IDsSuffix = "/ids"
 // in order. A duplicate id is an error.
 func Sparse(name string, dim int, ids []perdure.RowID, values []float32) (rows, rowIDs Tensor, err error) {
 	if dim < 1 || len(values)%dim != 0 || len(values)/dim != len(ids) {
-		return rows, rowIDs, fmt.Errorf("safetensors: table %s: %d values for %d rows of %d values", name, len(values),
-			len(ids), dim)
+		return rows, rowIDs, fmt.Errorf("safetensors: table %s: %d values do not fit %d rows of %d values", name,
+			len(values), len(ids), dim)
 	}
 	if !slices.IsSorted(ids) {
 		ids, values = sorted(dim, ids, values)

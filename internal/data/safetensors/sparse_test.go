@@ -104,8 +104,8 @@ func TestSparseRefuses(t *testing.T) {
 	}{
 		"an id twice in order":     {1, []perdure.RowID{1, 2, 2}, 3, "table w: row 2 occurs twice"},
 		"an id twice out of order": {1, []perdure.RowID{2, 1, 2}, 3, "table w: row 2 occurs twice"},
-		"half a row":               {2, []perdure.RowID{1}, 1, "1 values for 1 rows of 2"},
-		"too many rows":            {2, []perdure.RowID{1}, 4, "4 values for 1 rows of 2"},
+		"half a row":               {2, []perdure.RowID{1}, 1, "1 values do not fit 1 rows of 2"},
+		"too many rows":            {2, []perdure.RowID{1}, 4, "4 values do not fit 1 rows of 2"},
 		"rows of nothing":          {0, nil, 0, "rows of 0"},
 	} {
 		_, _, err := Sparse("w", c.dim, c.ids, make([]float32, c.values))

@@ -80,7 +80,7 @@ func ExamplePart() {
 	// Output:
 	// <nil>
 	// [-0.5 -1 -1.5 -2] <nil>
-	// table: row not on this shard: rows 98 to 100 of table weights; the shard has rows 50 to 99
+	// table: row not on this shard: got rows 98 to 100 of table weights, but the shard has rows 50 to 99
 }
 
 func ExamplePart_sparse() {
@@ -101,5 +101,5 @@ func ExamplePart_sparse() {
 	// <nil>
 	// 1 [1152921504606846976]
 	// <nil> [2 3 0 0] 1
-	// table: row not on this shard: a run of 1 rows of table words, which is sparse: give the id of each row
+	// table: row not on this shard: table words is sparse: give the ids of the 1 rows instead of a range
 }

@@ -142,14 +142,14 @@ func (p *Part) checkRun(first perdure.RowID, n int) error {
 	switch {
 	case p.Spec.Sparse:
 		if n != 0 {
-			return fmt.Errorf("%w: a run of %d rows of table %s, which is sparse: give the id of each row", ErrRow,
+			return fmt.Errorf("%w: table %[3]s is sparse: give the ids of the %[2]d rows instead of a range", ErrRow,
 				n, p.Spec.Name)
 		}
 	case p.Rows == 0 && n > 0:
-		return fmt.Errorf("%w: rows %d to %d of table %s; the shard has no rows of this table", ErrRow, first,
+		return fmt.Errorf("%w: got rows %d to %d of table %s, but the shard has no rows of this table", ErrRow, first,
 			first+perdure.RowID(n)-1, p.Spec.Name)
 	case first < p.First || n < 0 || n > p.Rows || first-p.First > perdure.RowID(p.Rows-n):
-		return fmt.Errorf("%w: rows %d to %d of table %s; the shard has rows %d to %d",
+		return fmt.Errorf("%w: got rows %d to %d of table %s, but the shard has rows %d to %d",
 			ErrRow, first, first+perdure.RowID(n)-1, p.Spec.Name, p.First, p.First+perdure.RowID(p.Rows)-1)
 	}
 	return nil
@@ -169,7 +169,8 @@ func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values
 		}
 	case p.Spec.Sparse:
 		if count > MaxStoredRows-p.index.Len() {
-			return fmt.Errorf("%w: table %[3]s has %[4]d of at most %[5]d rows; %[2]d more exceed it; use more shards",
+			return fmt.Errorf("%w: table %[3]s has %[4]d of at most %[5]d rows, so %[2]d more do not fit; use more "+
+				"shards",
 				ErrFull, count, p.Spec.Name, p.index.Len(), MaxStoredRows)
 		}
 	default:
@@ -180,7 +181,7 @@ func (p *Part) CheckRows(first perdure.RowID, ids []perdure.RowID, count, values
 		}
 	}
 	if values != count*p.Spec.Dim {
-		return fmt.Errorf("%w: %d for %d rows of table %s, which have %d values each",
+		return fmt.Errorf("%w: got %d for %d rows of table %s, which have %d values each",
 			ErrShape, values, count, p.Spec.Name,
 			p.Spec.Dim)
 	}

@@ -188,7 +188,7 @@ func (l *log) storeGroup(shard int, n *shardQueue, group []pending) (Position, e
 		waiting = answered() || waiting
 		// Readers may have discarded the group as too slow.
 		if took := time.Since(started); err == nil && took > MaxSpan/2 {
-			err = fmt.Errorf("%w in time: storing %d records took %v", ErrAway, len(records), took.Round(time.Second))
+			err = fmt.Errorf("%w: storing %d records took %v", ErrAway, len(records), took.Round(time.Second))
 		}
 		if err == nil {
 			err = n.acknowledged(l.Job, shard, at)

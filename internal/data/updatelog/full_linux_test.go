@@ -112,7 +112,7 @@ func TestNoRoom(t *testing.T) {
 	defer s.Close()
 	_, err = Dial(t.Context(), s.URL(), DialOptions{Options: Options{Job: job, Shards: 2}, MaxBytes: 100 << 20})
 	wantError(t, "a stream that is too large", err, ErrRefused,
-		"has no room for stream perdure-job-1-0, which may take 100 MiB")
+		"does not have enough space for stream perdure-job-1-0, which may take 100 MiB")
 	if strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error has several lines: %v", err)
 	}

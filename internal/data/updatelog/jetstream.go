@@ -305,8 +305,8 @@ func (c *client) checkStorage(err error, want jetstream.StreamConfig, refused *i
 	if *refused++; *refused < maxFullRejections {
 		return err
 	}
-	return fmt.Errorf("%w: the log at %s has no room for stream %s, which may take %d MiB; raise that log's limit, "+
-		"or make the stream smaller (mb in --log)",
+	return fmt.Errorf("%w: the log at %s does not have enough space for stream %s, which may take %d MiB; raise that "+
+		"log's limit, or make the stream smaller (mb in --log)",
 		ErrRefused, c.url, want.Name, want.MaxBytes>>20)
 }
 
@@ -335,7 +335,7 @@ func (c *client) permanentError(err error, stream string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, jetstream.ErrStreamNotFound) && !c.isClosed():
-		return Damaged(stream, "the log at %s had it, but has no stream of that name any more", c.url)
+		return Damaged(stream, "the log at %s no longer has a stream of that name", c.url)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("%w: the log at %s has no stream %s", ErrRefused, c.url, stream)
 	case isDisabled(err) && (!c.isClosed() || c.nc.ConnectedServerName() == ServerName):

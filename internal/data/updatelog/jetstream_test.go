@@ -126,7 +126,7 @@ func TestOwned(t *testing.T) {
 	l := open1(t, w)
 	put1(t, l, "a")
 	must(t, js.DeleteStream(t.Context(), StreamName(job, 1)))
-	wantError(t, "a deleted stream", (<-start(t, l, "b")).err, ErrDamaged, "has no stream of that name any more")
+	wantError(t, "a deleted stream", (<-start(t, l, "b")).err, ErrDamaged, "no longer has a stream of that name")
 	if err := js.DeleteStream(t.Context(), StreamName(job, 0)); err != nil {
 		t.Error(err)
 	}

@@ -147,11 +147,11 @@ func split(parts [][]byte) (payloads [][]byte, err error) {
 	left := entrySize(parts)
 	for left > 0 {
 		if left < lengthPrefix {
-			return nil, fmt.Errorf("its group ends within the length of an entry")
+			return nil, fmt.Errorf("its group is truncated in the length of an entry")
 		}
 		n := binary.LittleEndian.Uint64(take(&parts, lengthPrefix))
 		if left -= lengthPrefix; n > uint64(left) {
-			return nil, fmt.Errorf("its group ends within an entry: %d bytes of %d", left, n)
+			return nil, fmt.Errorf("its group is truncated in an entry: %d bytes of %d", left, n)
 		}
 		payloads = append(payloads, take(&parts, int(n)))
 		left -= int(n)

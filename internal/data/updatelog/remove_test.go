@@ -47,14 +47,15 @@ func TestCreate(t *testing.T) {
 	must(t, Create(t.Context(), url, sized("other", 2, 32)))
 	err := Create(t.Context(), url, sized(job, 3, 80))
 	wantError(t, "a third stream", err, ErrRefused,
-		"has no room for stream "+StreamName(job, 2)+", which may take 80 MiB")
+		"does not have enough space for stream "+StreamName(job, 2)+", which may take 80 MiB")
 	if strings.Contains(err.Error(), "are left") {
 		t.Error(err)
 	}
 	wantNames(t, i, "perdure-other-0", "perdure-other-1")
 
 	must(t, Create(t.Context(), url, sized(job, 1, 80))) // leaves room for one more
-	wantError(t, "a third stream", Create(t.Context(), url, sized(job, 3, 80)), ErrRefused, "has no room")
+	wantError(t, "a third stream", Create(t.Context(), url, sized(job, 3, 80)), ErrRefused,
+		"does not have enough space")
 	wantNames(t, i, StreamName(job, 0), "perdure-other-0", "perdure-other-1")
 	must(t, Create(t.Context(), url, sized(job, 2, 80)))
 	wantNames(t, i, StreamName(job, 0), StreamName(job, 1), "perdure-other-0", "perdure-other-1")
@@ -96,7 +97,7 @@ func TestRemove(t *testing.T) {
 	streams, err := i.Streams(t.Context())
 	must(t, err)
 	own := slices.DeleteFunc(streams, func(s Stream) bool { return s.Job != job })
-	wantError(t, "no room", Create(t.Context(), url, sized("third", 1, 200)), ErrRefused, "has no room")
+	wantError(t, "no room", Create(t.Context(), url, sized("third", 1, 200)), ErrRefused, "does not have enough space")
 	for range 2 { // again, when they are already gone
 		must(t, i.Remove(t.Context(), own))
 	}

@@ -188,7 +188,7 @@ func (o *Options) check() error {
 // checkShard returns an error if the job does not have the shard.
 func (o *Options) checkShard(shard int) error {
 	if shard < 0 || shard >= o.Shards {
-		return fmt.Errorf("%w: invalid shard: the job has shards 0 to %d, not %d", ErrRefused, o.Shards-1, shard)
+		return fmt.Errorf("%w: invalid shard %[3]d: the job has shards 0 to %[2]d", ErrRefused, o.Shards-1, shard)
 	}
 	return nil
 }

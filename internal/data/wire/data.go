@@ -103,7 +103,7 @@ func parseRowList(src []byte, r *Rows, mode uint32) (rest []byte, err error) {
 		r.First, r.IDs = 0, rowIDs(src[:8*n])
 		return src[8*n:], nil
 	}
-	return nil, fmt.Errorf("%w: unknown mode %d of rows", ErrPayload, mode)
+	return nil, fmt.Errorf("%w: unknown row mode %d", ErrPayload, mode)
 }
 
 // rowIDs returns the ids in src, whose length is a multiple of 8: an alias of src if the machine allows, otherwise a
@@ -298,7 +298,8 @@ func (b *Blocks) Next() bool {
 			return b.err == nil
 		}
 		if b.Count < 0 || b.Count > len(src) {
-			b.err = fmt.Errorf("%w: slot state of %d bytes announced, but %d present", ErrPayload, b.Count, len(src))
+			b.err = fmt.Errorf("%w: slot state of %d bytes announced, but only %d present", ErrPayload, b.Count,
+				len(src))
 			return false
 		}
 		b.State = src[:b.Count:b.Count]
@@ -388,14 +389,15 @@ func (a *Answer) Unpack(rows, dim int, room *[]float32) ([]float32, error) {
 	most := MaxPayload / 4 / dim
 	if a.packed == nil || rows > most {
 		if rows > most || len(a.Values) != rows*dim {
-			return nil, fmt.Errorf("%w: %d values for %d rows of %d values", ErrPayload, len(a.Values), rows, dim)
+			return nil, fmt.Errorf("%w: %d values do not fit %d rows of %d values", ErrPayload, len(a.Values), rows,
+				dim)
 		}
 		return a.Values, nil
 	}
 	n := rows * dim
 	values, _, rest, err := packed.Split(a.packed, n)
 	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("%d extra bytes follow them", len(rest))
+		err = fmt.Errorf("%d extra bytes follow the values", len(rest))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %d rows of %d values: %w", ErrPayload, rows, dim, err)

@@ -262,12 +262,12 @@ func ParseHeader(src []byte, f *Frame) (payloadBytes int, err error) {
 		return 0, fmt.Errorf("%w: it starts with % x", ErrMagic, h[:4])
 	}
 	if h[4] != Version {
-		return 0, fmt.Errorf("%w: the peer speaks wire version %d, this process version %d; install the same version "+
-			"of Perdure on every machine", ErrVersion, h[4], Version)
+		return 0, fmt.Errorf("%w: the peer speaks wire version %d, but this process speaks version %d; install the "+
+			"same version of Perdure on every machine", ErrVersion, h[4], Version)
 	}
 	n := le.Uint32(h[8:])
 	if n > MaxPayload {
-		return 0, fmt.Errorf("%w: %d bytes announced, %d allowed", ErrTooLarge, n, MaxPayload)
+		return 0, fmt.Errorf("%w: %d bytes announced, but only %d allowed", ErrTooLarge, n, MaxPayload)
 	}
 	f.Header = Header{
 		Kind:        Kind(h[5]),

@@ -95,7 +95,7 @@ func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
 	// An integer that does not fit into the message would be truncated.
 	odd := func(n int) bool { return int(int32(n)) != n }
 	if odd(s.Workers) || slices.ContainsFunc(s.Leave, func(slot perdure.Slot) bool { return odd(int(slot)) }) {
-		return "", fmt.Errorf("%w: number of workers or slot out of range; a job has at most %d slots",
+		return "", fmt.Errorf("%w: the number of workers or a slot is out of range; a job has at most %d slots",
 			perdure.ErrUsage, perdure.MaxSlots)
 	}
 	req := &controlv1.ScaleRequest{Workers: int32(s.Workers), At: int64(s.At)}

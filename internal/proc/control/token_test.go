@@ -149,7 +149,7 @@ func (f *forged) cases(t *testing.T, operator string) []shownCase {
 		{"without number", stop, but(func(c *jwt.RegisteredClaims) { c.ID = "" }), unknown, "no serial number"},
 		{
 			"a server's", look, but(func(c *jwt.RegisteredClaims) { c.Subject = "spiffe://job/server/x" }),
-			unknown, "tokens exist for viewer and operator",
+			unknown, "choose viewer or operator",
 		},
 		{"nobody's", look, but(func(c *jwt.RegisteredClaims) { c.Subject = "me" }), unknown, "invalid identity"},
 		{
@@ -279,8 +279,8 @@ func TestTokenOf(t *testing.T) {
 		good time.Duration
 		says string
 	}{
-		{keys.Worker, "ci", time.Hour, "tokens exist for viewer and operator"},
-		{"", "ci", time.Hour, "tokens exist for viewer and operator"},
+		{keys.Worker, "ci", time.Hour, "choose viewer or operator"},
+		{"", "ci", time.Hour, "choose viewer or operator"},
 		{keys.Viewer, "C I", time.Hour, `invalid name "C I"`},
 		{keys.Viewer, "ci", 0, "choose 1s to"},
 		{keys.Viewer, "ci", 366 * 24 * time.Hour, "choose 1s to"},

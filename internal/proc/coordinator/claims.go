@@ -56,7 +56,7 @@ func (cs claims) checkClaim(m *member, c *Coordinator, now time.Time) *wire.Refu
 	if now.Sub(was.since) < claimAfter {
 		return nil
 	}
-	text := fmt.Sprintf("processes %d and %d of one program both claim worker:%d, but a slot has only one "+
+	text := fmt.Sprintf("processes %d and %d of one program both claim worker:%d, but a slot can have only one "+
 		"process; join the job from one of them only, or give each its own slot", holder.PID, m.hello.PID, i)
 	if clock := c.core.MemberStatus(membership.Worker, i).Clock; clock > was.clock {
 		was.rejections, was.clock = 0, clock

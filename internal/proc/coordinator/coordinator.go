@@ -404,7 +404,7 @@ func (c *Coordinator) save(ctx context.Context, f *membership.JobRecord) error {
 			sent = true
 			c.emit(membership.Event{
 				Kind: "trouble", Target: string(wire.RoleCoordinator),
-				Text: fmt.Sprintf("the coordinator cannot continue and retries: %v", err),
+				Text: fmt.Sprintf("the coordinator cannot continue and is retrying: %v", err),
 			})
 		}
 	})

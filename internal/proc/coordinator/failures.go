@@ -157,7 +157,7 @@ func (f *failures) slotFailed(core *membership.Core, slot int, e *wire.Exited) (
 // be rejected.
 func (f *failures) hostFailed(core *membership.Core, m *member, e *wire.Exited) (said membership.Event, err error) {
 	if e.Index < 0 || e.Index >= perdure.MaxSlots {
-		return said, fmt.Errorf("a host reported a failure of worker %d, which is not a valid number", e.Index)
+		return said, fmt.Errorf("a host reported a failure of worker %d, which is not a valid worker number", e.Index)
 	}
 	if m.joinFailures == nil {
 		m.joinFailures = map[int]*streak{}

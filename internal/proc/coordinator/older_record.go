@@ -36,9 +36,9 @@ func (v *initialView) checkView(h *wire.Hello) error {
 	if h.Revision <= v.revision {
 		return nil
 	}
-	return fmt.Errorf("the job record is an older copy: %s:%d acts on revision %d of the view, and this record "+
-		"has revision %d; restore the newest record, or end all servers and workers before you start a coordinator "+
-		"with this one", h.Role, h.Index, h.Revision, v.revision)
+	return fmt.Errorf("the job record is an older copy: %s:%d uses revision %d of the view, but this record has "+
+		"revision %d; restore the newest record, or stop all servers and workers before you start a coordinator with "+
+		"this one", h.Role, h.Index, h.Revision, v.revision)
 }
 
 // olderRecordError returns the error of a coordinator with an older record. Starting it again does not help.

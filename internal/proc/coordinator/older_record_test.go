@@ -15,7 +15,7 @@ func TestCheckView(t *testing.T) {
 	for revision, older := range map[uint64]bool{0: false, 39: false, 40: false, 41: true, 1 << 60: true} {
 		err := v.checkView(&wire.Hello{Role: wire.RoleServer, Index: 3, Revision: revision})
 		if (err != nil) != older || older &&
-			(!strings.Contains(err.Error(), "server:3 acts on revision") || strings.Contains(err.Error(), "\n")) {
+			(!strings.Contains(err.Error(), "server:3 uses revision") || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("revision %d: %v", revision, err)
 		}
 	}

@@ -358,7 +358,7 @@ func TestClaimsNewerView(t *testing.T) {
 		}
 		g.joins(wire.Hello{Role: wire.RoleServer, Index: 1, Process: "s1", Addr: "s1", Revision: known.Revision})
 		if err := g.process.Wait(); !errors.Is(err, perdure.ErrUsage) ||
-			!strings.Contains(err.Error(), "server:1 acts on revision") {
+			!strings.Contains(err.Error(), "server:1 uses revision") {
 			g.Errorf("the coordinator ended with %v", err)
 		}
 	})

@@ -26,7 +26,7 @@ func (h *statusReader) parseStatus(f *wire.Frame, d any, number *uint64) error {
 	return nil
 }
 
-var errStatusGap = errors.New("its status does not follow its previous one")
+var errStatusGap = errors.New("its status report does not follow the previous one")
 
 func (c *Coordinator) serverStatus(m *member, d *protocol.ServerDelta) {
 	if c.members.current(m, wire.RoleServer) && !c.core.HandleServerDelta(m.index, m.hello.Process, d) {

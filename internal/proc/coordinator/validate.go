@@ -54,7 +54,7 @@ func checkSize(
 		left = min(left, bytes)
 	}
 	if needs := spec.Rows * int64(spec.Dim) * 4; needs > left {
-		return fmt.Errorf("table %s of %d rows × %d takes %d MiB, but only %d MiB of capacity are left",
+		return fmt.Errorf("table %s of %d rows × %d takes %d MiB, but only %d MiB of capacity is left",
 			spec.Name, spec.Rows,
 			spec.Dim, needs>>20, max(0, left)>>20)
 	}

@@ -63,11 +63,11 @@ func (s *Sample) metric() (prometheus.Metric, error) {
 // The metrics that every process exports about its own responsiveness.
 var (
 	Healthy = NewMetric(Gauge, "perdure_healthy",
-		"1 if the process has answered in time. 0 if not: then the metrics that only it can compute are missing.")
+		"1 if the process answered in time; if 0, the metrics that only it can compute are missing.")
 	Answer = NewMetric(Gauge, "perdure_answer_seconds",
-		"How long the loop of a coordinator, or the locks of a server or worker, kept this scrape waiting.")
+		"How long this scrape waited for the coordinator's loop, or for the locks of a server or worker.")
 	Ready = NewMetric(Gauge, "perdure_ready",
-		"1 if the process has its place in the job and does its work, as at /readyz.")
+		"1 if the process has joined the job and is working, as reported at /readyz.")
 )
 
 // probeCollector collects the metrics that a process reports when asked. It describes none in advance, because they

@@ -106,7 +106,7 @@ func IdentityOf(c *x509.Certificate) (Identity, error) {
 			len(found), scheme)
 	}
 	if err := found[0].Validate(); err != nil {
-		return Identity{}, fmt.Errorf("its certificate has an %w", err)
+		return Identity{}, fmt.Errorf("cannot identify the holder of its certificate: %w", err)
 	}
 	return found[0], nil
 }

@@ -230,13 +230,14 @@ func (s *Server) admit(c *conn, hello wire.Hello) error {
 	case hello.Index < 0 || hello.Index >= perdure.MaxSlots:
 		r.Reason = fmt.Sprintf("invalid slot %d: the job has %d slots", hello.Index, len(s.view.Slots))
 	case !s.cfg.Keys.Ticket(s.job.ID, perdure.Slot(hello.Index), hello.Incarnation, hello.Name()).Matches(hello.Ticket):
-		r.Reason = fmt.Sprintf("the coordinator has not given slot %d to this process with incarnation %d",
+		r.Reason = fmt.Sprintf("the coordinator has not assigned slot %d to this process with incarnation %d",
 			hello.Index, hello.Incarnation)
 	case hello.Index >= s.job.Slots && hello.Index >= len(s.view.Slots):
 		// The peer retries.
 		return fmt.Errorf("unknown slot %d: the job started with %d slots", hello.Index, s.job.Slots)
 	case len(s.view.Slots) > hello.Index && hello.Incarnation < s.view.Slots[hello.Index].Incarnation:
-		r = wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken over by incarnation %d; this is %d",
+		r = wire.Refusal{Fenced: true, Reason: fmt.Sprintf("slot %d was taken over by incarnation %d; this process "+
+			"is incarnation %d",
 			hello.Index, s.view.Slots[hello.Index].Incarnation, hello.Incarnation)}
 	}
 	if r.Reason != "" {

@@ -105,7 +105,7 @@ func (c *conn) receivePiece(s *Server, sh *shard, f *wire.Frame) error {
 	case errors.Is(err, errNotWanted):
 		return err
 	case err != nil:
-		return fmt.Errorf("a snapshot of shard %d: %w", sh.id, err)
+		return fmt.Errorf("cannot send a snapshot of shard %d: %w", sh.id, err)
 	}
 	s.throttle.Wait(s.ctx, len(body))
 	have := wire.Frame{Header: f.Header}

@@ -101,7 +101,7 @@ func (e Monitor) Stats() (l Stats) {
 	}
 	l.Updates, l.Answers = all.updates, all.answers
 	if l.NotReady == "" && l.Unready > 0 {
-		l.NotReady = fmt.Sprintf("%d of %d shards do not serve yet", l.Unready, held)
+		l.NotReady = fmt.Sprintf("%d of %d shards are not serving yet", l.Unready, held)
 	}
 	n := &s.shared.saves
 	l.Saves, l.SaveFailures, l.SaveBytes = n.Saves.Load(), n.Failures.Load(), n.Bytes.Load()

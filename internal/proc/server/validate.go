@@ -65,7 +65,8 @@ func (c *slotCount) growForMembership(f *wire.Frame, least int) error {
 		return err
 	}
 	if n := len(intervals); n < least || n > perdure.MaxSlots {
-		return fmt.Errorf("%w: a membership list of %d slots; the job has at least %d", wire.ErrPayload, n, least)
+		return fmt.Errorf("%w: the membership list has %d slots, but the job has at least %d", wire.ErrPayload, n,
+			least)
 	}
 	c.grow(len(intervals))
 	return nil

@@ -146,7 +146,7 @@ const maxFault = 200
 func parseFault(s string) (f Fault, err error) {
 	kind, rest, ok := strings.Cut(s, ":")
 	if !ok {
-		return f, fmt.Errorf("it names no target; write, for example, kill:server:0@12.5s")
+		return f, fmt.Errorf("it has no target; write, for example, kill:server:0@12.5s")
 	}
 	target, when, ok := strings.Cut(rest, "@")
 	if !ok {

@@ -85,8 +85,8 @@ func TestParseFault(t *testing.T) {
 // TestMistakes checks the error for each mistake, including its example.
 func TestMistakes(t *testing.T) {
 	for s, want := range map[string]string{
-		"":                                        "names no target",
-		"kill":                                    "names no target",
+		"":                                        "has no target",
+		"kill":                                    "has no target",
 		"kill:server:0":                           "has no time",
 		"burn:server:0@1s":                        `unknown kind "burn"`,
 		"Kill:server:0@1s":                        `unknown kind "Kill"`,

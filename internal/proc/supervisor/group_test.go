@@ -257,7 +257,7 @@ func TestRestart(t *testing.T) {
 	must(t, err)
 	var heads []string
 	for line := range strings.Lines(string(log)) {
-		if head, _, ok := strings.Cut(line, " began at "); ok {
+		if head, _, ok := strings.Cut(line, " started at "); ok {
 			heads = append(heads, head)
 		}
 	}

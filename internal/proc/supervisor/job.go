@@ -373,7 +373,7 @@ func (j *Job) order(o wire.Order) error {
 		}
 		if len(j.Pending()) >= maxPending {
 			j.Emit("trouble", string(wire.RoleSupervisor), time.Now(),
-				fmt.Sprintf("ignored fault %v: %d faults are already planned", f, maxPending))
+				fmt.Sprintf("ignored fault %v, because %d faults are already planned", f, maxPending))
 			return nil
 		}
 		j.AddFault(f)

@@ -18,7 +18,7 @@ func TestPendingIsBounded(t *testing.T) {
 	}
 	must(t, j.order(wire.Order{Kind: "fault", Spec: "kill:server:0@clock:7"}))
 	if e := j.event(); e.Kind != "trouble" ||
-		!strings.Contains(e.Text, "ignored fault kill:server:0@clock:7: 4096 faults are already planned") {
+		!strings.Contains(e.Text, "ignored fault kill:server:0@clock:7, because 4096 faults are already planned") {
 		t.Errorf("got event %+v", e)
 	}
 	if n := len(j.Pending()); n != maxPending {

@@ -53,7 +53,7 @@ func (k *child) openLog() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = fmt.Fprintf(log, "=== %s: process %d began at %s\n", k.id, k.starts+1,
+	_, err = fmt.Fprintf(log, "=== %s: process %d started at %s\n", k.id, k.starts+1,
 		time.Now().UTC().Format(time.RFC3339Nano))
 	if err == nil || disk.IsFull(err) { // a full disk must not prevent a process from running
 		k.logStart, err = log.Seek(0, io.SeekEnd)

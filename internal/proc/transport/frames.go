@@ -23,7 +23,8 @@ func batchBytes(frames []wire.Frame) (int, error) {
 	for i := range frames {
 		size := frames[i].PayloadBytes()
 		if size > wire.MaxPayload {
-			return 0, fmt.Errorf("transport: send: %w: %d bytes, %d allowed", wire.ErrTooLarge, size, wire.MaxPayload)
+			return 0, fmt.Errorf("transport: send: %w: %d bytes, but only %d allowed", wire.ErrTooLarge, size,
+				wire.MaxPayload)
 		}
 		n += wire.HeaderBytes + size
 	}

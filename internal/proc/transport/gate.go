@@ -20,7 +20,7 @@ const (
 var ErrFull = errors.New("transport: the send queue is full: the peer reads too slowly")
 
 // errAllFull means that only the budget prevents queueing a batch.
-var errAllFull = fmt.Errorf("%w on all of its connections together", ErrFull)
+var errAllFull = fmt.Errorf("%w (on all of its connections together)", ErrFull)
 
 // sendGate admits batches in order of arrival while at most max bytes are inside. A larger batch is admitted when
 // nothing is inside. The caller of every method must hold the owner's lock.

@@ -355,7 +355,7 @@ func TestMistakes(t *testing.T) {
 			{opGetRun, "aligned", "", []int64{at + 2, 0, 1}},
 			{opGetRun, "number of rows: -1", "", []int64{at, 0, -1}},
 			{opGetRun, "rows", "", []int64{at, 0, 1 << 62}},
-			{opGetRun, "it has rows 0 to 7", "", []int64{at, 7, 2}},
+			{opGetRun, "the table has rows 0 to 7", "", []int64{at, 7, 2}},
 			{opGetRows, "2 values of 8 bytes", "", []int64{at, at + 56, 2}},
 			{opSaveState, "-1 values", "", []int64{at, 0, -1}},
 			{opUnmap, "not in shared memory", "", []int64{99 << offsetBits}},

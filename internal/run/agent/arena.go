@@ -53,7 +53,7 @@ func (a *arena) add(fd int, size int64) (address int64, err error) {
 	}
 	if len(a.regions) >= maxRegions {
 		_ = unix.Munmap(bytes)
-		return 0, usageErrorf("more than %d regions of shared memory; free some", maxRegions)
+		return 0, usageErrorf("cannot map more than %d regions of shared memory; free some", maxRegions)
 	}
 	at := a.next
 	a.next++

@@ -48,7 +48,8 @@ func (a *Agent) execute(ctx context.Context, c *worker.Client, r *request) reply
 		return reply{}
 	case opAt:
 		if c.Slot() >= 0 {
-			return failed(usageErrorf("slot %d reads at its own clock; at is only for observers", c.Slot()))
+			return failed(usageErrorf("slot %d reads at its own clock; the argument at is only for observers",
+				c.Slot()))
 		}
 		if r.args[0] < 0 {
 			return failed(usageErrorf("invalid clock %d; clocks start at 0", r.args[0]))

@@ -30,12 +30,12 @@ func TestDeltas(t *testing.T) {
 			}
 		}
 		p.refused(codeUsage, "one file", opLend, 0, "")
-		p.refused(codeUsage, "it has rows 0 to 7", opDeltas, 0, "", 0, 7, 2)
+		p.refused(codeUsage, "the table has rows 0 to 7", opDeltas, 0, "", 0, 7, 2)
 		p.refused(codeUsage, "number of rows: -1", opDeltas, 0, "", 0, 0, -1)
 		at, values := p.share(32)
 		for clock := range int64(3) {
 			r := p.call(opDeltas, 0, "", 0, 2, 3)
-			p.refused(codeUsage, "which Deltas returned", opIncRun, 0, "", at, 3, 1)
+			p.refused(codeUsage, "Deltas returned", opIncRun, 0, "", at, 3, 1)
 			b, err := unix.Mmap(fd, r.args[0], int(r.args[1]), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 			must(t, err)
 			lent := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), 12)

@@ -75,7 +75,7 @@ func itself(s string) string { return s }
 func checkCounts(counts map[string]int64) error {
 	for what, n := range counts {
 		if n < 1 || n > 1_000_000 {
-			return fmt.Errorf("%w: %d %s; choose 1 to 1000000", perdure.ErrUsage, n, what)
+			return fmt.Errorf("%w: invalid number of %s %d; choose 1 to 1000000", perdure.ErrUsage, what, n)
 		}
 	}
 	return nil

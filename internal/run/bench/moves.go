@@ -126,13 +126,16 @@ type movesTestbed struct {
 func (b *MovesOptions) plan() (beds []movesTestbed, skipped []string, err error) {
 	switch {
 	case b.Rounds < 1 || b.Rounds > maxRounds:
-		return nil, nil, fmt.Errorf("%w: %d rounds; choose 1 to %d", perdure.ErrUsage, b.Rounds, maxRounds)
+		return nil, nil, fmt.Errorf("%w: invalid number of rounds %d; choose 1 to %d", perdure.ErrUsage, b.Rounds,
+			maxRounds)
 	case b.Time <= 0 || b.Time > maxTime:
-		return nil, nil, fmt.Errorf("%w: --time %v; choose more than 0, at most %v", perdure.ErrUsage, b.Time, maxTime)
+		return nil, nil, fmt.Errorf("%w: invalid --time %v; choose a time above 0 and at most %v", perdure.ErrUsage,
+			b.Time, maxTime)
 	case b.Raw < 0 || b.Raw > maxConns:
-		return nil, nil, fmt.Errorf("%w: --raw-conns %d; choose 1 to %d", perdure.ErrUsage, b.Raw, maxConns)
+		return nil, nil, fmt.Errorf("%w: invalid --raw-conns %d; choose 1 to %d", perdure.ErrUsage, b.Raw, maxConns)
 	case b.Shards < 0 || b.Shards > maxShards:
-		return nil, nil, fmt.Errorf("%w: %d shards; choose 1 to %d", perdure.ErrUsage, b.Shards, maxShards)
+		return nil, nil, fmt.Errorf("%w: invalid number of shards %d; choose 1 to %d", perdure.ErrUsage, b.Shards,
+			maxShards)
 	}
 	ops, err1 := choose("op", b.Op, allOps, itself)
 	rules, err2 := choose("rule", b.Rule, allRules, itself)
@@ -151,7 +154,7 @@ func (b *MovesOptions) plan() (beds []movesTestbed, skipped []string, err error)
 		conns = allConns
 	}
 	if conns[0] < 1 || conns[len(conns)-1] > maxConns {
-		return nil, nil, fmt.Errorf("%w: --conns %d to %d; choose 1 to %d", perdure.ErrUsage, conns[0],
+		return nil, nil, fmt.Errorf("%w: invalid --conns %d to %d; choose 1 to %d", perdure.ErrUsage, conns[0],
 			conns[len(conns)-1], maxConns)
 	}
 	for _, socket := range sockets {

@@ -129,7 +129,7 @@ func (t *movedTable) Verify(ctx context.Context) error {
 	}
 	for i, v := range got {
 		if want := delta[i] * float32(t.Pushes); v != want {
-			return fmt.Errorf("bench: after %d pushes value %d of table %s is %v, not %v", t.Pushes, i, spec.Name, v,
+			return fmt.Errorf("bench: after %d pushes, value %d of table %s is %v, not %v", t.Pushes, i, spec.Name, v,
 				want)
 		}
 	}

@@ -90,8 +90,8 @@ func (b *MovesOptions) header(skipped []string) string {
 	if b.Raw > 0 {
 		over = fmt.Sprintf(", with --raw-conns %d", b.Raw)
 	}
-	fmt.Fprintf(&s, "one server process, %s, asp, recovery none; each line: %d rounds in %v, a round of Perdure and "+
-		"one of a raw exchange of the same bytes in turn%s\n",
+	fmt.Fprintf(&s, "one server process, %s, asp, recovery none; each line: %d rounds in %v, alternately of Perdure "+
+		"and of a raw exchange of the same bytes%s\n",
 		shards, b.Rounds, b.Time, over)
 	for _, lack := range skipped {
 		fmt.Fprintf(&s, "skipped, not supported by this build: %s\n", lack)

@@ -37,7 +37,7 @@ const maxRawBytes = 1 << 30
 func (s *rawShape) check() error {
 	for _, n := range []int64{s.Ask, s.Answer, s.Chunk} {
 		if n < 1 || n > maxRawBytes {
-			return fmt.Errorf("raw exchange: %d bytes", n)
+			return fmt.Errorf("raw exchange: invalid number of bytes %d", n)
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ type rawPeer struct {
 func startRawPeer(dir string) (p *rawPeer, err error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, fmt.Errorf("cannot find the perdure executable: %w", err)
 	}
 	p = &rawPeer{Addrs: map[string]net.Addr{}}
 	defer func() {

@@ -182,7 +182,7 @@ func (b *RecoveryOptions) plan() (p recoveryPlan, err error) {
 		return p, err
 	}
 	if b.MB < 0 || b.MB > maxMB {
-		return p, fmt.Errorf("%w: --mb %d; choose 0 to %d", perdure.ErrUsage, b.MB, maxMB)
+		return p, fmt.Errorf("%w: invalid --mb %d; choose 0 to %d", perdure.ErrUsage, b.MB, maxMB)
 	}
 	if info, err := workload.Find(b.Workload); err != nil {
 		return p, err

@@ -130,7 +130,7 @@ func (r *recoveryRun) joinHeading() string {
 	if !r.Snapshot {
 		return ""
 	}
-	return "joining GB/s; reads, clocks meanwhile"
+	return "joining GB/s; reads and clocks relative to before"
 }
 
 // joining formats the speed of servers that joined, or "" if it was not measured.
@@ -138,7 +138,7 @@ func (r *RecoveryResult) joining() string {
 	if r.CatchUpGBPerS == nil {
 		return ""
 	}
-	s := fmt.Sprintf("%.3f; %.2f, %.2f of before", *r.CatchUpGBPerS, *r.CatchUpReadRatio, *r.CatchUpClockRatio)
+	s := fmt.Sprintf("%.3f; %.2f, %.2f", *r.CatchUpGBPerS, *r.CatchUpReadRatio, *r.CatchUpClockRatio)
 	if r.CatchUpRawGBPerS != nil {
 		s += fmt.Sprintf(" (%.2f of a plain copy: %.3f; %.2f, %.2f)", *r.CatchUpOfRaw, *r.CatchUpRawGBPerS,
 			*r.CatchUpRawReadRatio, *r.CatchUpRawClockRatio)

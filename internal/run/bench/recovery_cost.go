@@ -16,8 +16,8 @@ var recoverNone = perdure.Recovery{Kind: perdure.RecoverNone}
 // trainRatios trains under each strategy and none, in a different order in every round, and compares each speed with
 // that of none in the same round.
 func (r *recoveryRun) trainRatios(ctx context.Context) error {
-	fmt.Fprintf(r.out, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; and of those under none in the "+
-		"same round, median (least to most)\n", r.Workload, r.Batch, r.Clocks)
+	fmt.Fprintf(r.out, "\n%s, batch %d, %d clocks: samples/s, median of the rounds; ratio to none in the same round, "+
+		"median (min to max)\n", r.Workload, r.Batch, r.Clocks)
 	all := r.againstNone()
 	speeds := map[perdure.Recovery][]float64{}
 	for round := range r.Rounds {
@@ -75,8 +75,8 @@ const (
 // pushRatios pushes blocks under each strategy and under none. Both jobs run all the time, but only one is used at a
 // time.
 func (r *recoveryRun) pushRatios(ctx context.Context) error {
-	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; and of those under none in the same round, "+
-		"median (least to most)\n", pushBlock)
+	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; ratio to none in the same round, median "+
+		"(min to max)\n", pushBlock)
 	r.results.push = map[perdure.Recovery]spread{}
 	for _, strategy := range r.strategies {
 		r.progress("pushing under %s", strategy)

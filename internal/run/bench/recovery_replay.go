@@ -106,9 +106,9 @@ func (r *recoveryRun) allReplays(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(r.out, "\n%d MB of pushes of %s in the update log, and no snapshot; --servers %d --workers 1 "+
-		"--shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve "+
-		"again, and the same before any push; MB read back; MB/s in the difference of the two times, "+
-		"relative to a reader that discards the updates; median (least to most)\n",
+		"--shards %d --consistency asp, %d rounds: ms from the SIGKILL of a server until all its shards serve again, "+
+		"and the same before any push; MB read back; MB/s, computed from the difference of the two times, and its "+
+		"ratio to a reader that discards the updates; median (min to max)\n",
 		r.replaySize(), pushBlock, s.Job.Servers, s.Job.Shards, r.Rounds)
 	var rounds []replaySample
 	for i := range r.Rounds {
@@ -391,7 +391,7 @@ func (r *recoveryRun) replayResult(servers int, rounds []replaySample) RecoveryR
 
 // ReplayLine formats the result of reading the log back.
 func (r *RecoveryResult) ReplayLine() string {
-	rate := fmt.Sprintf("no MB/s, because a round took no longer than with nothing to read; a bare reader has %.0f",
+	rate := fmt.Sprintf("no MB/s: a round took no longer than one with nothing to read; a bare reader reaches %.0f",
 		*r.ReplayBareMBPerS)
 	if r.ReplayMBPerS != nil {
 		rate = fmt.Sprintf("%.0f MB/s (%.0f to %.0f), %.2f of a bare reader's %.0f", *r.ReplayMBPerS,

@@ -40,9 +40,10 @@ func (r *recoveryRun) allRowSaves(ctx context.Context) error {
 	if mb == 0 {
 		mb = saveMB
 	}
-	fmt.Fprintf(r.out, "\nrows of %d MB saved individually, an eighth at a time and as many bytes in %v as all rows "+
-		"have: clocks lost, of those under none in the same round (least to most); MB saved in that time; how long "+
-		"shards pause for an eighth, of a copy of it in memory; how much longer the longest clock takes\n",
+	fmt.Fprintf(r.out, "\n%d MB of rows saved individually, an eighth at a time; in %v as many bytes are saved as "+
+		"all rows have: share of the clocks lost compared with none in the same round (min to max); MB saved in that "+
+		"time; how long shards pause to save an eighth, and the ratio to copying it in memory; by how much the "+
+		"longest clock grows\n",
 		mb, rowsWindow(mb))
 	for _, selector := range []perdure.Selector{
 		perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom, perdure.SelectUsed,
@@ -161,6 +162,7 @@ func (r *recoveryRun) rowsResult(selector perdure.Selector, mb int, rounds []row
 // RowsLine formats the result of saving rows individually.
 func (r *RecoveryResult) RowsLine() string {
 	c := r.Rows
-	return fmt.Sprintf("%-21s  %.1f %% (%.1f to %.1f)  %.0f MB  stood %.1f ms, %.2f of a copy's %.1f ms; pause %.1f ms",
+	return fmt.Sprintf("%-21s  %.1f %% (%.1f to %.1f)  %.0f MB  paused %.1f ms, %.2f of a copy's %.1f ms; longest "+
+		"clock +%.1f ms",
 		r.Recovery, 100*c.Lost, 100*c.LostMin, 100*c.LostMax, c.MB, c.StoodMs, c.StoodOfCopy, c.CopyMs, c.PauseMs)
 }

@@ -45,9 +45,10 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 		mb = saveMB
 	}
 	window := max(minSaveWindow, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
-	fmt.Fprintf(r.out, "\na checkpoint of %d MB in %v of training: clocks/s meanwhile, of those before (least to "+
-		"most), and how many are lost until it is durable; the longest pause until it is durable (in as much time "+
-		"before), of a copy of as much in memory; MB/s, of a plain file written in the same run\n", mb, window)
+	fmt.Fprintf(r.out, "\na checkpoint of %d MB in %v of training: clocks/s meanwhile relative to before (min to "+
+		"max), and the share of clocks lost until it is durable; the longest pause until it is durable (and in an "+
+		"equal time before), and the ratio to copying as much in memory; MB/s, and the ratio to a plain file written "+
+		"in the same run\n", mb, window)
 	for _, async := range []bool{true, false} {
 		name := "checkpoint:C"
 		if async {

@@ -66,9 +66,8 @@ func TestReplayed(t *testing.T) {
 	}
 	rounds[1].serving = rounds[1].empty
 	res = r.replayResult(1, rounds)
-	if got, want := res.ReplayLine(), "no MB/s, because a round took no longer than with nothing to read; a bare "+
-		"reader "+
-		"has 500"; !strings.HasSuffix(got, want) || res.ReplayMBPerS != nil || res.ReplayOfBare != nil {
+	if got, want := res.ReplayLine(), "no MB/s: a round took no longer than one with nothing to read; a bare "+
+		"reader reaches 500"; !strings.HasSuffix(got, want) || res.ReplayMBPerS != nil || res.ReplayOfBare != nil {
 		t.Errorf("summed up as %s; want %s", got, want)
 	}
 }
@@ -254,7 +253,7 @@ func TestCatchUp(t *testing.T) {
 			catchUp: catchUp{bytes: 1, gbPerS: 0.5, readRatio: 1, clockRatio: 1}, raw: catchUp{1, 2, 0.25, 0.75},
 		}})
 	if res.DetectedMsMedian != nil || *res.ServingAgainMsMedian != 1 ||
-		!strings.HasSuffix(res.Line(), "0.500; 1.00, 1.00 of before (0.25 of a plain copy: 2.000; 0.25, 0.75)") {
+		!strings.HasSuffix(res.Line(), "0.500; 1.00, 1.00 (0.25 of a plain copy: 2.000; 0.25, 0.75)") {
 		t.Errorf("summed up as %s", res.Line())
 	}
 }

@@ -102,7 +102,7 @@ func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error 
 	}
 	defer os.RemoveAll(dir) // leftovers are in the system's temporary directory
 	const columns = "%-9s  %-28s  %7s  %14s  %14s  %s\n"
-	fmt.Fprintf(out, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (least to most)")
+	fmt.Fprintf(out, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (min to max)")
 	results := []WorkloadsResult{}
 	for _, c := range contenders {
 		c.plain(perdure.Clock(c.clocks)) // warm up
@@ -379,7 +379,7 @@ func (b *WorkloadsOptions) job(
 func trainProgram(ctx context.Context, program, workload, out string, flags ...string) (seconds float64, err error) {
 	if program == "" {
 		if program, err = os.Executable(); err != nil {
-			return 0, fmt.Errorf("find this program: %w", err)
+			return 0, fmt.Errorf("cannot find the perdure executable: %w", err)
 		}
 	}
 	args := append([]string{"train", workload, "--quiet", "--eval-every", "0", "--out", out}, flags...)

@@ -66,10 +66,10 @@ func TestWorkloadsRefuse(t *testing.T) {
 	t.Setenv(asTrain, "fails")
 	var out bytes.Buffer
 	for want, change := range map[string]func(*WorkloadsOptions){
-		"unknown --workload": func(o *WorkloadsOptions) { o.Workload = []string{"tetris"} },
-		"0 rounds":           func(o *WorkloadsOptions) { o.Rounds = 0 },
-		"0 workers":          func(o *WorkloadsOptions) { o.Workers = []int{0} },
-		"is a directory":     func(o *WorkloadsOptions) { o.JSON = t.TempDir() },
+		"unknown --workload":  func(o *WorkloadsOptions) { o.Workload = []string{"tetris"} },
+		"number of rounds 0":  func(o *WorkloadsOptions) { o.Rounds = 0 },
+		"number of workers 0": func(o *WorkloadsOptions) { o.Workers = []int{0} },
+		"is a directory":      func(o *WorkloadsOptions) { o.JSON = t.TempDir() },
 	} {
 		o := workloadsOptions("")
 		change(&o)

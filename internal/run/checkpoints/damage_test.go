@@ -121,7 +121,7 @@ func TestDamage(t *testing.T) {
 				write(t, fsys, d.file, d.change(read(t, fsys, d.file)))
 			}
 			var out bytes.Buffer
-			if err := f.Verify(&out, false); !oneLine(err, "not whole") {
+			if err := f.Verify(&out, false); !oneLine(err, "damaged") {
 				t.Errorf("Verify: %v", err)
 			}
 			for _, says := range d.says {
@@ -136,7 +136,7 @@ func TestDamage(t *testing.T) {
 				t.Errorf("%d lines name the file; want %d:\n%s", n, len(d.says), &out)
 			}
 			shared := d.file == segmentName(10, 1)
-			if old := "clock 10: whole: 2 shards, 2 segments, 13 rows in 2 tables\n"; strings.Contains(out.String(),
+			if old := "clock 10: complete: 2 shards, 2 segments, 13 rows in 2 tables\n"; strings.Contains(out.String(),
 				old) == shared {
 				t.Errorf("wrong report of clock 10:\n%s", &out)
 			}

@@ -51,7 +51,7 @@ func (f *Location) exportOne(tell *humanize.Printer, to string) (meanwhile bool,
 		case len(kept) == 1:
 			return false, fmt.Errorf("%w%s", err, f.reloadOlderHint(k))
 		}
-		tell.Note("clock %s is not whole: %s", clockText(k.Cut), humanize.ErrorText(err))
+		tell.Note("the checkpoint of clock %s is damaged: %s", clockText(k.Cut), humanize.ErrorText(err))
 	}
 	return false, fmt.Errorf("%s holds no complete checkpoint", f.Store)
 }

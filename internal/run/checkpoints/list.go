@@ -146,21 +146,21 @@ func (l *list) print(out io.Writer, now time.Time) {
 		loose += file.Bytes
 	}
 	if n := len(l.Loose); n > 0 {
-		fmt.Fprintf(out, "%s of no checkpoint, %s: being written, or left over\n", humanize.Count(n, "file"),
-			humanize.Bytes(loose))
+		fmt.Fprintf(out, "not part of a checkpoint, but being written or left over: %s (%s)\n",
+			humanize.Count(n, "file"), humanize.Bytes(loose))
 	}
 }
 
 func (c *line) state() string {
 	switch {
 	case c.Newest:
-		return "whole, newest"
+		return "complete, newest"
 	case c.SavedAt == nil:
 		return "cannot be used"
 	case !c.Whole:
 		return fmt.Sprintf("lacks %d of %s", len(c.Defects), humanize.Count(*c.Segments+*c.Follows, "file"))
 	}
-	return "whole"
+	return "complete"
 }
 
 func (c *line) files() string {

@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/run/humanize"
 )
 
-// TestList checks the list: one line per checkpoint, newest first, at most 80 columns wide, and the newest whole one is
-// marked.
+// TestList checks the list: one line per checkpoint, newest first, at most 80 columns wide, and the newest complete one
+// is marked.
 func TestList(t *testing.T) {
 	f, fsys := kept(t, 4)
 	write(t, fsys, segmentName(40, 1), nil)
@@ -30,10 +30,10 @@ func TestList(t *testing.T) {
 	want := `(?s)^c\njob first \(own\)
  +clock +gen +age +bytes +segments +strategy  state
  +40 +1  59m20s +[\d.]+ .?B +2\+2  checkpoint:10  lacks 1 of 4 files
- +30 +1  59m30s +[\d.]+ .?B +2  checkpoint:10  whole, newest
+ +30 +1  59m30s +[\d.]+ .?B +2  checkpoint:10  complete, newest
  +20 +1 +- +- +- +-  cannot be used
- +10 +1  59m50s +[\d.]+ .?B +2  checkpoint:10  whole
-2 files of no checkpoint, [\d.]+ .?B: being written, or left over
+ +10 +1  59m50s +[\d.]+ .?B +2  checkpoint:10  complete
+not part of a checkpoint, but being written or left over: 2 files? \([\d.]+ .?B\)
 $`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
 		t.Errorf("output\n%s", &out)
@@ -80,7 +80,7 @@ func TestShow(t *testing.T) {
 	f, fsys := kept(t, 2)
 	var out bytes.Buffer
 	must(t, f.Show(&out, false))
-	want := `^checkpoint of clock 20, generation 1: whole, the newest
+	want := `^checkpoint of clock 20, generation 1: complete, the newest
   in        c
   manifest  ` + manifestName(20) + `
   saved     2026-11-23T12:00:20Z, 59m40s ago
@@ -132,9 +132,9 @@ func TestVerify(t *testing.T) {
 	}
 	var out bytes.Buffer
 	must(t, f.Verify(&out, false))
-	want := `^clock 30: whole: 2 shards, 2 segments, 13 rows in 2 tables
-clock 20: whole: 2 shards, 4 segments, 13 rows in 2 tables
-clock 10: whole: 2 shards, 2 segments, 13 rows in 2 tables
+	want := `^clock 30: complete: 2 shards, 2 segments, 13 rows in 2 tables
+clock 20: complete: 2 shards, 4 segments, 13 rows in 2 tables
+clock 10: complete: 2 shards, 2 segments, 13 rows in 2 tables
 read ` + regexp.QuoteMeta(humanize.Bytes(int64(bytesOf))) + ` of 6 files in \d\.\d{3} s: [\d.]+ .?B/s
 $`
 	if !regexp.MustCompile(want).MatchString(out.String()) {

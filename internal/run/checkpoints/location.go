@@ -221,7 +221,7 @@ func (f *Location) olderHint(found *checkpoint.Listing, k *checkpoint.Info) stri
 	at := slices.IndexFunc(found.Checkpoints, func(other checkpoint.Info) bool { return other.File == k.File })
 	for i := at + 1; i < len(found.Checkpoints); i++ {
 		if older := &found.Checkpoints[i]; older.IsComplete() && older.Cut != k.Cut {
-			return fmt.Sprintf("; the next older whole one is %s@%d", f.Store, older.Cut)
+			return fmt.Sprintf("; the next older complete one is %s@%d", f.Store, older.Cut)
 		}
 	}
 	return ""

@@ -167,11 +167,11 @@ func VerifyLog(ctx context.Context, out io.Writer, p LogLocation, asJSON bool) e
 			return nil
 		})
 		if v.Whole = err == nil; v.Whole {
-			tell.Line("job %s shard %d: %d records, %d entries, %.1f MB: whole", s.Job, s.Shard, v.Records,
+			tell.Line("job %s shard %d: %d records, %d entries, %.1f MB: intact", s.Job, s.Shard, v.Records,
 				v.Entries, float64(v.Bytes)/1e6)
 		} else {
 			damaged, v.Damage = cmp.Or(damaged, err), humanize.ErrorText(err)
-			tell.Line("job %s shard %d: whole for %d records", s.Job, s.Shard, v.Records)
+			tell.Line("job %s shard %d: damaged after %d records", s.Job, s.Shard, v.Records)
 		}
 		all = append(all, v)
 	}

@@ -24,7 +24,8 @@ type LogSelection struct {
 // DumpLog shows the records of one shard's stream.
 func DumpLog(ctx context.Context, out io.Writer, p LogLocation, part LogSelection, asJSON bool) error {
 	if part.Most != nil && *part.Most < 1 {
-		return fmt.Errorf("%w: --most %d; choose 1 or more, or omit it to see all", perdure.ErrUsage, *part.Most)
+		return fmt.Errorf("%w: invalid --most %d; choose 1 or more, or omit it to see all", perdure.ErrUsage,
+			*part.Most)
 	}
 	i, streams, err := p.open(ctx)
 	if err != nil {

@@ -78,7 +78,7 @@ func TestLogLook(t *testing.T) {
 		},
 		"verify": {
 			func(out *bytes.Buffer) error { return checkpoints.VerifyLog(t.Context(), out, at, false) },
-			[]string{"job first shard 0: 3 records, 3 entries", "job first shard 1: 3 records, 3 entries", "whole"},
+			[]string{"job first shard 0: 3 records, 3 entries", "job first shard 1: 3 records, 3 entries", "intact"},
 		},
 	} {
 		var out bytes.Buffer

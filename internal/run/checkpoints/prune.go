@@ -29,7 +29,7 @@ func (f *Location) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 	tell := humanize.NewPrinter(out, asJSON)
 	switch {
 	case keep < 0:
-		return fmt.Errorf("%w: --keep %d; choose 1 or more, or 0 to keep all", perdure.ErrUsage, keep)
+		return fmt.Errorf("%w: invalid --keep %d; choose 1 or more, or 0 to keep all", perdure.ErrUsage, keep)
 	case f.Clock != nil:
 		return fmt.Errorf("%w: prune keeps the newest checkpoints; remove @%d", perdure.ErrUsage, *f.Clock)
 	}

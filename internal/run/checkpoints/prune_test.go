@@ -29,35 +29,35 @@ var pruneCases = []struct {
 	{
 		"one", 1, "", nil,
 		[]string{"50"},
-		[]string{"keep clock 50: whole: ", " 4 checkpoints, 12 files in all, "},
+		[]string{"keep clock 50: complete: ", " 4 checkpoints, 12 files in all, "},
 	},
 	{
 		"two", 2, "", nil,
 		[]string{"50", "40", "30s"},
-		[]string{"keep clock 50: whole: ", "keep clock 40: whole: ", " 3 checkpoints, 7 files in all, "},
+		[]string{"keep clock 50: complete: ", "keep clock 40: complete: ", " 3 checkpoints, 7 files in all, "},
 	},
-	{"five", 5, "", nil, nil, []string{"keep clock 10: whole: ", "nothing to delete\n"}},
-	{"six", 6, "", nil, nil, []string{"keep clock 10: whole: ", "nothing to delete\n"}},
+	{"five", 5, "", nil, nil, []string{"keep clock 10: complete: ", "nothing to delete\n"}},
+	{"six", 6, "", nil, nil, []string{"keep clock 10: complete: ", "nothing to delete\n"}},
 	{"all", 0, "", nil, nil, []string{"nothing to delete\n"}},
 	{
 		"the newest is cut", 1, segmentName(50, 1), cutShort,
 		[]string{"50", "40", "30s"},
-		[]string{"keep clock 50: not whole\n  " + segmentName(50, 1) + ", header: truncated", "keep clock 40: whole"},
+		[]string{"keep clock 50: damaged\n  " + segmentName(50, 1) + ", header: truncated", "keep clock 40: complete"},
 	},
 	{
 		"a byte of the newest is another", 1, segmentName(50, 1), flipped(-16),
 		[]string{"50", "40", "30s"},
-		[]string{"keep clock 50: not whole\n  " + segmentName(50, 1) + ", bytes ", "keep clock 40: whole"},
+		[]string{"keep clock 50: damaged\n  " + segmentName(50, 1) + ", bytes ", "keep clock 40: complete"},
 	},
 	{
 		"an older one is cut", 1, segmentName(20, 1), cutShort,
 		[]string{"50"},
-		[]string{"keep clock 50: whole: ", " 4 checkpoints, 12 files in all, "},
+		[]string{"keep clock 50: complete: ", " 4 checkpoints, 12 files in all, "},
 	},
 	{
 		"a manifest that says nothing keeps all segments before it", 1, manifestName(50), cutShort,
 		[]string{"50", "40", "30s", "20s", "10s"},
-		[]string{"keep clock 50: not whole\n", " 3 checkpoints, 3 files in all, 0 B\n"},
+		[]string{"keep clock 50: damaged\n", " 3 checkpoints, 3 files in all, 0 B\n"},
 	},
 	{
 		"an older manifest goes with all that only it needs", 2, manifestName(10), cutShort,
@@ -115,7 +115,8 @@ func TestPruneLoose(t *testing.T) {
 		}
 		var out bytes.Buffer
 		must(t, f.List(&out, false))
-		if !strings.Contains(out.String(), "4 files of no checkpoint, 4 B: being written, or left over\n") {
+		if !strings.Contains(out.String(), "not part of a checkpoint, but being written or left over: 4 files (4 "+
+			"B)\n") {
 			t.Errorf("List:\n%s", &out)
 		}
 		must(t, f.Prune(&bytes.Buffer{}, 0, false, false))

@@ -119,10 +119,10 @@ func TestListRows(t *testing.T) {
 	}
 	want := `(?s)^c\njob first \(own\)
  +clock +gen +age +bytes +files +old +strategy  state
- +33 +1  58m00s +[\d.]+ .?B +6 +23  scar:10,1/8,priority  whole, newest
+ +33 +1  58m00s +[\d.]+ .?B +6 +23  scar:10,1/8,priority  complete, newest
  +\? +0 +- +- +- +- +-  cannot be used
- +13 +1 +1h00m +[\d.]+ .?B +2 +3  scar:10,1/8,priority  whole
-1 file of no checkpoint, 1 B: being written, or left over
+ +13 +1 +1h00m +[\d.]+ .?B +2 +3  scar:10,1/8,priority  complete
+not part of a checkpoint, but being written or left over: 1 files? \(1 B\)
 $`
 	if !regexp.MustCompile(want).MatchString(out.String()) {
 		t.Errorf("output\n%s", &out)
@@ -135,7 +135,7 @@ $`
 	out.Reset()
 	remove(t, fsys, runningName(2), rowsName(3, 1))
 	err := f.List(&out, true)
-	if !oneLine(err, rowsName(3, 1)+": it is missing; the next older whole one is c@13") {
+	if !oneLine(err, rowsName(3, 1)+": it is missing; the next older complete one is c@13") {
 		t.Errorf("the error is %v", err)
 	}
 	var got list
@@ -151,7 +151,7 @@ func TestShowRows(t *testing.T) {
 	f, fsys := keptRows(t, 3)
 	var out bytes.Buffer
 	must(t, f.Show(&out, false))
-	want := `^running checkpoint of clock 33, generation 1: whole, the newest
+	want := `^running checkpoint of clock 33, generation 1: complete, the newest
   in        c
   manifest  ` + runningName(3) + `
   saved     2026-11-23T12:02:00Z, 58m00s ago
@@ -182,7 +182,7 @@ $`
 	out.Reset()
 	write(t, fsys, rowsName(3, 1), flipped(-8)(read(t, fsys, rowsName(3, 1))))
 	err := f.Show(&out, true)
-	if !oneLine(err, rowsName(3, 1)) || !oneLine(err, "; the next older whole one is c@23") {
+	if !oneLine(err, rowsName(3, 1)) || !oneLine(err, "; the next older complete one is c@23") {
 		t.Errorf("the error is %v", err)
 	}
 	var got showResult
@@ -230,9 +230,9 @@ func TestRowDamage(t *testing.T) {
 				write(t, fsys, d.file, d.change(read(t, fsys, d.file)))
 			}
 			var out bytes.Buffer
-			older := "; the newest whole one is c@23"
+			older := "; the newest complete one is c@23"
 			if d.name == "in all" {
-				older = "3 not whole, 1 defect"
+				older = "3 damaged, 1 defect"
 			}
 			if err := f.Verify(&out, false); !oneLine(err, older) {
 				t.Errorf("Verify: %v", err)
@@ -253,14 +253,14 @@ func TestRowDamage(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || !strings.Contains(out.String(), " is not whole: ") {
+			if err != nil || !strings.Contains(out.String(), " is damaged: ") {
 				t.Fatalf("Export: %v\n%s", err, &out)
 			}
 			wantRows(t, to, 2)
 			clock := perdure.Clock(33)
 			f.Clock = &clock
 			err = f.Export(&out, to, true, false)
-			if strings.HasPrefix(d.file, "s") && !oneLine(err, "; the next older whole one is c@23") {
+			if strings.HasPrefix(d.file, "s") && !oneLine(err, "; the next older complete one is c@23") {
 				t.Errorf("Export of clock 33: %v", err)
 			}
 		})
@@ -330,7 +330,7 @@ func TestSameClock(t *testing.T) {
 	f.Clock = &clock
 	var out bytes.Buffer
 	must(t, f.Verify(&out, false))
-	if strings.Count(out.String(), "clock 23: whole: 2 shards, 4 files of rows\n") != 2 {
+	if strings.Count(out.String(), "clock 23: complete: 2 shards, 4 files of rows\n") != 2 {
 		t.Errorf("Verify:\n%s", &out)
 	}
 	write(t, fsys, runningName(3), nil)

@@ -149,12 +149,12 @@ func (f *Location) shownRows(s *showResult, m *checkpoint.Running) (rows []int64
 
 // print writes the description as text.
 func (s *showResult) print(out io.Writer, dir string, now time.Time) {
-	state := "whole"
+	state := "complete"
 	switch {
 	case s.unread:
 		state = "a file is damaged"
 	case s.Newest:
-		state = "whole, the newest"
+		state = "complete, the newest"
 	case !s.Whole:
 		state = fmt.Sprintf("%s missing, or of the wrong length", humanize.Count(len(s.Defects), "file"))
 	}

@@ -75,7 +75,7 @@ func verifySnapshots(tell *humanize.Printer, in store.Store, names []string) err
 		return err
 	}
 	if bad > 0 {
-		return fmt.Errorf("%s: %s, %d not whole", in, humanize.Count(len(all), "file"), bad)
+		return fmt.Errorf("%s: %s, %d damaged", in, humanize.Count(len(all), "file"), bad)
 	}
 	return nil
 }
@@ -84,5 +84,5 @@ func wholeText(whole bool) string {
 	if whole {
 		return "whole"
 	}
-	return "not whole"
+	return "damaged"
 }

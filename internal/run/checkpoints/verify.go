@@ -63,7 +63,7 @@ func (f *Location) verify(tell *humanize.Printer) (meanwhile bool, err error) {
 		case !whole:
 			bad, wrong = bad+1, wrong+len(more)
 		case bad > 0 && offer == "":
-			offer = fmt.Sprintf("; the newest whole one is %s@%d", f.Store, kept[i].Cut)
+			offer = fmt.Sprintf("; the newest complete one is %s@%d", f.Store, kept[i].Cut)
 		}
 	}
 	if read == 0 {
@@ -78,14 +78,14 @@ func (f *Location) verify(tell *humanize.Printer) (meanwhile bool, err error) {
 	if len(stray) > 0 {
 		v := newVerifyResult(&checkpoint.Info{Cut: -1}, stray, false)
 		all = append(all, v)
-		tell.Line("%s", strings.Join(append([]string{"files of no checkpoint: damaged"}, v.Defects...), "\n  "))
+		tell.Line("%s", strings.Join(append([]string{"files that belong to no checkpoint: damaged"}, v.Defects...), "\n  "))
 	}
 	tellSpeed(tell, audit.Bytes, audit.Files, started)
 	if err := tell.End(all); err != nil {
 		return false, err
 	}
 	if bad > 0 || len(stray) > 0 {
-		return false, fmt.Errorf("%s: %s, %d not whole, %s%s", f.Store, humanize.Count(read, "checkpoint"), bad,
+		return false, fmt.Errorf("%s: %s, %d damaged, %s%s", f.Store, humanize.Count(read, "checkpoint"), bad,
 			humanize.Count(wrong+len(stray), "defect"), offer)
 	}
 	return false, nil
@@ -134,7 +134,7 @@ func strays(in store.Store, a *checkpoint.Audit, found *checkpoint.Listing) (def
 func (f *Location) audit(a *checkpoint.Audit, k *checkpoint.Info) (line string, wrong []checkpoint.Defect, whole bool) {
 	clock := "clock " + clockText(k.Cut)
 	if k.Err != nil {
-		return clock + ": not whole", k.Defects(), false
+		return clock + ": damaged", k.Defects(), false
 	}
 	var rows []int64
 	if k.Number > 0 {
@@ -144,17 +144,17 @@ func (f *Location) audit(a *checkpoint.Audit, k *checkpoint.Info) (line string, 
 	}
 	switch {
 	case !whole && len(wrong) == 0:
-		return clock + ": not whole: it needs a damaged file, see above", nil, false
+		return clock + ": damaged: it needs a damaged file, see above", nil, false
 	case !whole:
-		return clock + ": not whole", wrong, false
+		return clock + ": damaged", wrong, false
 	case k.Number > 0:
-		return fmt.Sprintf("%s: whole: %s, %s of rows", clock, humanize.Count(len(k.Running.Shards), "shard"),
+		return fmt.Sprintf("%s: complete: %s, %s of rows", clock, humanize.Count(len(k.Running.Shards), "shard"),
 			humanize.Count(len(k.Files()), "file")), nil, true
 	}
 	all := int64(0)
 	for _, n := range rows {
 		all += n
 	}
-	return fmt.Sprintf("%s: whole: %s, %s, %d rows in %s", clock, humanize.Count(len(k.Manifest.Segments), "shard"),
+	return fmt.Sprintf("%s: complete: %s, %s, %d rows in %s", clock, humanize.Count(len(k.Manifest.Segments), "shard"),
 		humanize.Count(len(k.Files()), "segment"), all, humanize.Count(len(rows), "table")), nil, true
 }

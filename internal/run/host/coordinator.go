@@ -102,7 +102,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		if !c.shared || !lost || ctx.Err() != nil {
 			return err
 		}
-		c.Log.Warn("this coordinator no longer leads", "err", err)
+		c.Log.Warn("this coordinator is no longer the leader", "err", err)
 	}
 }
 

@@ -149,7 +149,7 @@ func (k *keeper) state() (all []metrics.RoleProcesses, why string) {
 			wanted -= k.drained
 		}
 		if kept.Running < wanted && why == "" {
-			why = fmt.Sprintf("%d of %d %ss run", kept.Running, wanted, role)
+			why = fmt.Sprintf("%d of %d %ss are running", kept.Running, wanted, role)
 		}
 		all = append(all, kept)
 	}

@@ -138,7 +138,7 @@ func (c *Coordinator) acquireLease(
 			return nil, err
 		case err.Error() != sent:
 			sent = err.Error()
-			c.Log.Info("the coordinator stands by", "why", err)
+			c.Log.Info("the coordinator is on standby", "why", err)
 		}
 		for waits := true; waits; {
 			select {

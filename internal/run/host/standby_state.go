@@ -60,13 +60,13 @@ func (s *standbyState) state() httpdebug.State {
 	for {
 		select {
 		case s.queries <- why:
-			return httpdebug.State{NotReady: "it stands by: " + <-why}
+			return httpdebug.State{NotReady: "it is on standby: " + <-why}
 		case <-s.ended:
-			return httpdebug.State{NotReady: "it no longer stands by, and starts to lead or ends"}
+			return httpdebug.State{NotReady: "it is no longer on standby: it is about to lead, or to end"}
 		case <-again.C:
 		}
 		if s.isWaiting() {
-			return httpdebug.State{BlockedOn: "it stands by and waits for its registry"}
+			return httpdebug.State{BlockedOn: "it is on standby and waits for its registry"}
 		}
 	}
 }

@@ -51,13 +51,13 @@ func TestStandingBy(t *testing.T) {
 		}
 		close(f.goesOn)
 		synctest.Wait()
-		if seen := probe.Ask(t.Context()); !strings.HasPrefix(seen.NotReady, "it stands by: ") || seen.Err != nil ||
+		if seen := probe.Ask(t.Context()); !strings.HasPrefix(seen.NotReady, "it is on standby: ") || seen.Err != nil ||
 			seen.BlockedOn != "" || !strings.Contains(seen.NotReady, registry.Self().Host) {
 			t.Errorf("while another coordinator leads: %+v", seen)
 		}
 		must(t, held.Release())
 		must(t, <-taken)
-		if seen := probe.Ask(t.Context()); !strings.HasPrefix(seen.NotReady, "it no longer stands by") {
+		if seen := probe.Ask(t.Context()); !strings.HasPrefix(seen.NotReady, "it is no longer on standby") {
 			t.Errorf("with the lease: %+v", seen)
 		}
 	})
@@ -92,12 +92,12 @@ func TestStandbyIsWatched(t *testing.T) {
 		return answer.StatusCode
 	}
 	until := time.Now().Add(time.Minute)
-	for asks("/readyz", "it stands by") == 0 && time.Now().Before(until) { // it has just started
+	for asks("/readyz", "it is on standby") == 0 && time.Now().Before(until) { // it has just started
 	}
 	if code := asks("/healthz", "is working"); code != http.StatusOK {
 		t.Errorf("it is not healthy: %d", code)
 	}
-	if code := asks("/readyz", "it stands by"); code != http.StatusServiceUnavailable {
+	if code := asks("/readyz", "it is on standby"); code != http.StatusServiceUnavailable {
 		t.Errorf("it is ready: %d", code)
 	}
 	if code := asks("/metrics", "perdure_coordinator_leads 0\n"); code != http.StatusOK {

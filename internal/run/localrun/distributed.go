@@ -37,8 +37,8 @@ type DistributedOptions struct {
 // CheckDistributed returns an error for settings that a job on several hosts cannot have.
 func CheckDistributed(s *settings.Run) error {
 	if len(s.Faults) > 0 {
-		return fmt.Errorf("%w: fault: faults cannot be injected into processes on several hosts; remove it, and stop "+
-			"processes on the hosts themselves", perdure.ErrUsage)
+		return fmt.Errorf("%w: fault: faults cannot be injected into processes on several hosts; remove fault, and "+
+			"stop processes on the hosts instead", perdure.ErrUsage)
 	}
 	if s.HasOwnLog() {
 		return fmt.Errorf("%w: recovery %s needs an update log that all hosts can reach; set log: "+

@@ -86,8 +86,8 @@ func (r *Run) stopped(why error) error {
 	case p.Durable == 0 && (r.s.Job.Init == "" || r.s.Log != nil):
 		return fmt.Errorf("%w, before the first checkpoint, so there is nothing to resume: %s", at, anew)
 	case p.End > 0 && p.Durable >= p.End:
-		return fmt.Errorf("%w, its last, without the model; resuming starts at clock %d, and needs more clocks: "+
-			"perdure %s --resume %s --clocks %d%s", at, p.Durable, command, r.dir.Path(), p.End+1, place)
+		return fmt.Errorf("%w, its last clock, before it wrote the model; resuming starts at clock %d and needs more "+
+			"clocks: perdure %s --resume %s --clocks %d%s", at, p.Durable, command, r.dir.Path(), p.End+1, place)
 	case r.s.Checkpoints.Grace > 0 && !p.Closed:
 		at = fmt.Errorf("%w; no final checkpoint was made", at)
 	}

@@ -100,7 +100,7 @@ func (r *Run) retryWrite(ctx context.Context, what string, write func() error) e
 			if errors.Is(err, store.ErrUnavailable) {
 				until = "it answers"
 			}
-			r.showLine(fmt.Sprintf("cannot write %s (%v); trying until %s", what, err, until))
+			r.showLine(fmt.Sprintf("cannot write %s (%v); retrying until %s", what, err, until))
 		}
 		return err
 	})

@@ -28,7 +28,8 @@ func AwaitChange(ctx context.Context, client *control.Client, before protocol.Vi
 		case err == nil && v.Roster > before.Roster:
 			return v, nil
 		case err == nil && !v.Pause:
-			return v, fmt.Errorf("%w: no worker joins or leaves: the clock is already over, or the job ends before it",
+			return v, fmt.Errorf("%w: no worker will join or leave: the clock is already over, or the job ends "+
+				"before it",
 				perdure.ErrRefused)
 		}
 		select {

@@ -16,7 +16,7 @@ var (
 	newCoordinatorMetric = metricConstructor(&coordinatorMetrics)
 
 	leads = newCoordinatorMetric(httpdebug.Gauge, "perdure_coordinator_leads",
-		"1 if this coordinator leads the job; 0 on standby, when it has none of the metrics below.")
+		"1 if this coordinator leads the job; 0 if it is on standby and has none of the metrics below.")
 	epoch = newCoordinatorMetric(httpdebug.Gauge, "perdure_coordinator_view_revision",
 		"Revision of the view; each change increments it.")
 	generation = newCoordinatorMetric(httpdebug.Gauge, "perdure_coordinator_generation",
@@ -30,7 +30,7 @@ var (
 	complete = newCoordinatorMetric(httpdebug.Gauge, "perdure_coordinator_complete",
 		"1 if every slot has finished its last clock.")
 	serving = newCoordinatorMetric(httpdebug.Gauge, "perdure_coordinator_serving",
-		"1 if every shard serves and every slot works.")
+		"1 if every shard is serving and every slot is working.")
 	shards  = newCoordinatorMetric(httpdebug.Gauge, "perdure_coordinator_shards", "Shards of the job.")
 	orphans = newCoordinatorMetric(httpdebug.Gauge, "perdure_coordinator_shards_without_server",
 		"Shards that no server holds.")
@@ -38,7 +38,7 @@ var (
 		"Servers and worker slots by state: alive, silent, dead, waiting (no process yet), left.",
 		"place_role", "state")
 	alive = newCoordinatorMetric(httpdebug.Gauge, "perdure_coordinator_place_alive",
-		"1 if the place has a process that is not silent.", "place")
+		"1 if the server index or slot has a process that is not silent.", "place")
 	active = newCoordinatorMetric(httpdebug.Gauge, "perdure_coordinator_slots_active", "Worker slots that take part.")
 	events = newCoordinatorMetric(httpdebug.Counter, "perdure_coordinator_events_total",
 		"Events since this coordinator started, by their kind in events.jsonl.", "kind")
@@ -54,7 +54,7 @@ var (
 	updatesLost = newCoordinatorMetric(httpdebug.Counter, "perdure_coordinator_updates_lost_total",
 		"Updates of the job that are permanently lost.")
 	clocksRedone = newCoordinatorMetric(httpdebug.Counter, "perdure_coordinator_clocks_redone_total",
-		"Clocks of slots that were done, completely or in part, and then repeated.")
+		"Clocks of slots that were computed, completely or in part, and then repeated.")
 	rejected = newCoordinatorMetric(httpdebug.Counter, "perdure_coordinator_connections_refused_total",
 		"Connections refused because their peer already had the maximum number.")
 	saves = newCoordinatorMetric(httpdebug.Summary, "perdure_coordinator_registry_save_seconds",

@@ -15,7 +15,7 @@ var (
 		"Replicas of shards that the server holds, by their position in the chain: head, middle, tail, joining. "+
 			"A single replica is the head.", "part")
 	unready = newServerMetric(httpdebug.Gauge, "perdure_server_shards_unready",
-		"Replicas of these that do not serve yet: their rows are being restored or read from the log.")
+		"Replicas that do not serve yet, because their rows are being restored or read from the log.")
 	serverClock = newServerMetric(httpdebug.Gauge, "perdure_server_min_clock",
 		"The smallest MinClock of the shards that the server holds.")
 	rows = newServerMetric(httpdebug.Gauge, "perdure_server_rows", "Rows in memory, of all replicas, by table.",
@@ -36,9 +36,9 @@ var (
 		"Segments of checkpoints, and snapshots for an update log, that were written: their number and total "+
 			"time.")
 	writtenBytes = newServerMetric(httpdebug.Counter, "perdure_server_checkpoint_saved_bytes_total",
-		"Bytes of these files.")
+		"Bytes of these segments and snapshots.")
 	failures = newServerMetric(httpdebug.Counter, "perdure_server_checkpoint_save_failures_total",
-		"Failed attempts to write such a file.")
+		"Failed attempts to write a segment or a snapshot.")
 	logUnread = newServerMetric(httpdebug.Gauge, "perdure_server_log_unread_records",
 		"Records of the update log that the rows lack; absent without a log, or if the log does not answer.")
 	logWaits = newServerMetric(httpdebug.Gauge, "perdure_server_log_waiting", "1 if writes to the update log wait.")

@@ -42,7 +42,7 @@ var (
 	samples = newWorkerMetric(httpdebug.Counter, "perdure_worker_samples_total",
 		"Examples that the program has processed.")
 	beyondBound = newWorkerMetric(httpdebug.Counter, "perdure_worker_updates_beyond_bound_total",
-		"Updates that alone exceeded the bound of vap and were sent alone.")
+		"Updates that exceeded the bound of vap by themselves and were sent alone.")
 	statesLost = newWorkerMetric(httpdebug.Counter, "perdure_worker_states_lost_total",
 		"Slot states loaded that were older than the last acknowledged one.")
 	storeWaits = newWorkerMetric(httpdebug.Gauge, "perdure_worker_store_waiting",

@@ -26,9 +26,9 @@ import (
 type Prediction struct {
 	Model string   `arg:"" help:"@predict_model" type:"path"`
 	Users []string `name:"user" help:"@predict_user" placeholder:"NAME" sep:"none"`
-	Best  *int     `help:"mf: how many items of each user (default 10)." placeholder:"N"` // nil: defaultBest
+	Best  *int     `help:"mf: number of items to print for each user (default 10)." placeholder:"N"` // nil: defaultBest
 	Known string   `help:"@predict_known" placeholder:"FILE" type:"path"`
-	Pairs string   `help:"mf: a file of lines user,item, each of which is predicted." placeholder:"FILE" type:"path"`
+	Pairs string   `help:"mf: a file of lines user,item; print a prediction for each." placeholder:"FILE" type:"path"`
 	Data  string   `help:"@predict_data" placeholder:"PATH"` // "": the built-in examples
 	JSON  bool     `name:"json" help:"Print JSON, for programs."`
 }
@@ -152,7 +152,7 @@ func classes(ctx context.Context, w *writer, sent io.Writer, m *Model, a *Predic
 	constants := opened.Constants()
 	for _, key := range slices.Sorted(maps.Keys(constants)) {
 		if m.Meta[key] == "" && constants[key] != "" {
-			fmt.Fprintf(sent, "%s lacks %s, like any export without its run: %s\n", a.Model, key,
+			fmt.Fprintf(sent, "%s lacks %s, because it was exported without its run: %s\n", a.Model, key,
 				withoutKey[key])
 		}
 	}
@@ -187,7 +187,7 @@ var withoutKey = map[string]string{
 	dataset.MeansKey:      "computed from the training part of the data",
 	dataset.DeviationsKey: "computed from the training part of the data",
 	cnn.FinalReLUKey:      "assumed to be false",
-	logreg.HashedKey:      "the first feature of the data decides",
+	logreg.HashedKey:      "determined by the first feature of the data",
 }
 
 // className returns the label of a class, or its number without labels; "" if it is unknown.

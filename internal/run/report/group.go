@@ -118,7 +118,7 @@ var settingOrder = []setting{
 	{"params.Rule.rate", "learning rate", "rate %s"},
 	{"params.Batch", "examples per worker and clock", "batch %s"},
 	{"params.Topics.Rebuild", "counts rebuilt", "rebuild %s"},
-	{"compute_ms", "least computing, ms a clock", "%s ms a clock"},
+	{"compute_ms", "minimum compute, ms per clock", "%s ms per clock"},
 	{"faults", "faults planned", "%s"},
 	{failuresSetting, "failures", "failures %s"},
 	{"scale", "scaled", "%s"},

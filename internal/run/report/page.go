@@ -156,8 +156,8 @@ func unfinished(trials []*trial) (notes []string) {
 		if len(names) > 6 {
 			names, more = names[:6], fmt.Sprintf(" and %d more", len(names)-6)
 		}
-		notes = append(notes, fmt.Sprintf("Without a result, %s: %s%s. Their measurements appear in the curves, but "+
-			"not in the figures.", s.text, strings.Join(names, ", "), more))
+		notes = append(notes, fmt.Sprintf("No result (%s): %s%s. Their measurements appear in the curves, but not in "+
+			"the figures.", s.text, strings.Join(names, ", "), more))
 	}
 	return notes
 }

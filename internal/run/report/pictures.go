@@ -261,7 +261,7 @@ var parts = []struct {
 	look plot.Style
 }{
 	{"computing", plot.Style{Color: plot.ColorMuted, Area: true}},
-	{"waiting for rows fresh enough", plot.Style{Color: plot.ColorSeries + 1, Area: true}},
+	{"waiting for fresh rows", plot.Style{Color: plot.ColorSeries + 1, Area: true}},
 	{"moving rows and updates", plot.Style{Color: plot.ColorSeries, Area: true}},
 }
 

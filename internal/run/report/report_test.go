@@ -202,7 +202,7 @@ func TestBad(t *testing.T) {
 		}
 	}
 	notes := strings.Join(p.Notes, "\n")
-	for _, want := range []string{"These runs train softmax and mf", "early (clock 0 of 100)", "damaged: "} {
+	for _, want := range []string{"These runs train softmax and mf", "early (clock 0 of 100)", "(damaged)"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("%q is missing in:\n%s", want, notes)
 		}

@@ -153,7 +153,7 @@ func (c *Worker) unlessDone(err error) error {
 	if !over {
 		return err
 	}
-	fmt.Fprintln(c.Out, "the job is done: there is nothing to work on any more")
+	fmt.Fprintln(c.Out, "the job is done: no work is left")
 	return nil
 }
 

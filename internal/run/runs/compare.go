@@ -31,7 +31,7 @@ type Comparison struct {
 // Compare prints runs side by side: their results, and the settings that differ or, with every, all settings.
 func Compare(out io.Writer, all []*Run, every, asJSON bool) error {
 	if len(all) < 2 {
-		return fmt.Errorf("%w: cannot compare %d run; specify two or more", perdure.ErrUsage, len(all))
+		return fmt.Errorf("%w: cannot compare only %d run; specify two or more", perdure.ErrUsage, len(all))
 	}
 	for _, r := range all {
 		if r.Settings.Job.ID == "" {

@@ -75,7 +75,7 @@ func TestFewShards(t *testing.T) {
 	}
 	a = asks("mf", "shards")
 	a.Work.Data, a.Shape.Shards = few, 16
-	if _, err := a.New(); err == nil || !strings.Contains(err.Error(), "16 shards for table") {
+	if _, err := a.New(); err == nil || !strings.Contains(err.Error(), "16 shards are too many for table") {
 		t.Errorf("with the requested number of shards: %v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestNewRefuses(t *testing.T) {
 			a.Log = "file:"
 		}),
 		"--stale-scale is empty":    asks(DefaultWorkload, "stale-scale"),
-		"0 clocks":                  asks(DefaultWorkload, "clocks"),
+		"--clocks 0":                asks(DefaultWorkload, "clocks"),
 		"--cache-mb 0; choose 1":    asks(DefaultWorkload, "cache-mb"),
 		`--mtbf ""; write the time`: asks(DefaultWorkload, "mtbf"),
 		`--grace "soon"`: change(asks(DefaultWorkload), func(a *Flags) {

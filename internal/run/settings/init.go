@@ -52,7 +52,7 @@ func (in *Init) inherit(w workload.Workload, job *perdure.JobSpec, asked []perdu
 func (in *Init) validate(job *perdure.JobSpec) error {
 	switch {
 	case (in == nil) != (job.Init == ""):
-		return errors.New("it and job.init must both be set, or neither")
+		return errors.New("this setting and job.init must both be set, or neither")
 	case in != nil && in.File == "":
 		return errors.New("file is empty")
 	}

@@ -113,7 +113,7 @@ func (l *Log) invalidReplicas() string {
 // wrongOption returns the error for an option of --log, given its key in run.json.
 func wrongOption(key, wrong string) error {
 	name := strings.ReplaceAll(strings.TrimPrefix(key, "nats_"), "_", "-")
-	return fmt.Errorf("%w: --log: %s %s", perdure.ErrUsage, name, wrong)
+	return fmt.Errorf("%w: --log: %s is %s", perdure.ErrUsage, name, wrong)
 }
 
 // check returns the error for the first invalid option.

@@ -33,10 +33,10 @@ func TestOddLog(t *testing.T) {
 		c.change(&l)
 		asked := LogFlags{Log: l}
 		if _, err := NewLog(asked, &job); !errors.Is(err, perdure.ErrUsage) ||
-			!strings.HasSuffix(err.Error(), "--log: "+c.flag+" "+c.wrong) {
+			!strings.HasSuffix(err.Error(), "--log: "+c.flag+" is "+c.wrong) {
 			t.Errorf("%s: %v, want %s", c.flag, err, c.wrong)
 		}
-		if err := (&Run{Job: job, Log: &l}).validateLog(); err == nil || err.Error() != "log."+c.key+" "+c.wrong {
+		if err := (&Run{Job: job, Log: &l}).validateLog(); err == nil || err.Error() != "log."+c.key+" is "+c.wrong {
 			t.Errorf("log.%s: %v, want %s", c.key, err, c.wrong)
 		}
 	}
@@ -44,7 +44,7 @@ func TestOddLog(t *testing.T) {
 		"mb": "0; a log of 2 shards", "snapshot-mb": "0; choose 1 to 4096", "replicas": "0; choose 1 to 5",
 	} { // the user explicitly chose 0
 		asked := LogFlags{Given: map[string]bool{flag: true}}
-		if _, err := NewLog(asked, &job); err == nil || !strings.Contains(err.Error(), "--log: "+flag+" "+want) {
+		if _, err := NewLog(asked, &job); err == nil || !strings.Contains(err.Error(), "--log: "+flag+" is "+want) {
 			t.Errorf("%s 0: %v", flag, err)
 		}
 	}

@@ -72,7 +72,8 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 		return fmt.Errorf("%w: the data of %s has changed since %s: its digest is %s, but was %s; restore the data",
 			perdure.ErrUsage, path, since, mine, others)
 	}
-	return fmt.Errorf("%w: %s has %s %s, but %s with %s; change it back: a different value produces a different model",
+	return fmt.Errorf("%w: %s sets %s to %s, but %s with %s; change it back, because a different value produces a "+
+		"different model",
 		perdure.ErrUsage, path, name, mine, since, others)
 }
 

@@ -184,11 +184,11 @@ func TestShape(t *testing.T) {
 		t.Errorf("%+v", job)
 	}
 	for want, change := range map[string]func(*Shape){
-		"0 clocks":                    func(p *Shape) { p.Clocks = 0 },
+		"--clocks 0":                  func(p *Shape) { p.Clocks = 0 },
 		"unknown consistency model":   func(p *Shape) { p.Consistency = "soon" },
 		"unknown recovery strategy":   func(p *Shape) { p.Recovery = "soon" },
 		"chain:3 keeps each shard on": func(p *Shape) { p.Recovery = "chain:3" },
-		"0 workers":                   func(p *Shape) { p.Workers = 0 },
+		"number of workers 0":         func(p *Shape) { p.Workers = 0 },
 	} {
 		odd := p
 		change(&odd)

@@ -45,8 +45,8 @@ func afterMs(flag, text string, never bool) (int64, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
-		return 0, fmt.Errorf("%w: invalid --%s %q; write a time, for example 30s, or 0s for never", perdure.ErrUsage,
-			flag,
+		return 0, fmt.Errorf("%w: invalid --%s %q; write a time, for example 30s, or 0s for never",
+			perdure.ErrUsage, flag,
 			text)
 	}
 	return d.Milliseconds(), nil

@@ -144,7 +144,7 @@ func (s *Run) validateLog() error {
 		return nil
 	}
 	if key, wrong := l.invalid(&s.Job); key != "" {
-		return fmt.Errorf("log.%s %s", key, wrong)
+		return fmt.Errorf("log.%s is %s", key, wrong)
 	}
 	return CheckPair(l.Cert, l.Key)
 }

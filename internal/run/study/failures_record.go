@@ -60,7 +60,7 @@ func readEvents(b []byte) (r machineTrace, err error) {
 		case err != nil || ms < 0 || ms > maxTraceMillis:
 			return nil, fmt.Errorf("line %d: %q is not a valid number of milliseconds", n, cells[0])
 		case len(r) > 0 && e.at < r[len(r)-1].at:
-			return nil, fmt.Errorf("line %d: time is before that of the previous line; lines must be in order of time",
+			return nil, fmt.Errorf("line %d: its time is before that of the previous line; sort the lines by time",
 				n)
 		case !e.added && !there[e.machine]:
 			return nil, fmt.Errorf("line %d: %s is removed but was not added; the record is incomplete", n, e.machine)

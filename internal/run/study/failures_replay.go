@@ -37,7 +37,7 @@ func (r *faultReplay) faults(job faultJob, f *faultList) error {
 		return err
 	}
 	if kind == supervisor.FaultFreeze {
-		return fmt.Errorf("%w: how: freeze; removed machines cannot freeze: choose kill or term",
+		return fmt.Errorf("%w: invalid how: freeze; removed machines cannot freeze: choose kill or term",
 			perdure.ErrUsage)
 	}
 	there, err := r.check(len(targets))

@@ -169,7 +169,7 @@ func TestRecords(t *testing.T) {
 		"-5,add,a":                 `line 1: "-5" is not a valid number`,
 		"# b\n0,add,a\n0,remove,b": "line 3: b is removed but was not added",
 		"0,add,a\n0,add,a":         "line 2: a is added twice",
-		"5,add,a\n4,add,b":         "line 2: time is before",
+		"5,add,a\n4,add,b":         "line 2: its time is before",
 		"0,add,\"a":                "parse error on line 1",
 	} {
 		_, err := readMachineTrace([]byte(text))

@@ -329,7 +329,7 @@ func takeSeeds(v settings.Node) (seeds []uint64, err error) {
 	if !v.IsList() {
 		n, err := v.Int()
 		if err == nil && (n < 1 || n > maxSeeds) {
-			err = v.Errorf("seeds is %d; choose 1 to %d, or a list of them", n, maxSeeds)
+			err = v.Errorf("seeds is %d; choose 1 to %d, or write a list of seeds", n, maxSeeds)
 		}
 		if err != nil {
 			return nil, err

@@ -26,8 +26,8 @@ func idle(first, second string) error {
 	work0, all0 := ticks(first)
 	work, all := ticks(second)
 	if inUse := (work - work0) / (all - all0); inUse > maxInUse && all > all0 {
-		return fmt.Errorf("%w: other programs keep the machine busy and would distort the runs' times: %.0f%% "+
-			"of its cores are in use; wait, or add --busy", perdure.ErrUsage, 100*inUse)
+		return fmt.Errorf("%w: other programs use %.0f%% of this machine's cores, which would distort the runs' "+
+			"times; wait, or add --busy", perdure.ErrUsage, 100*inUse)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func takePlan(v settings.Node, p *faultPlan) error {
 		return err
 	}
 	return v.Errorf("%s has neither draw: exponential or weibull, nor replay: FILE; to set faults "+
-		"directly use a list such as [kill:server:0@10s]", v.Path())
+		"directly, use a list such as [kill:server:0@10s]", v.Path())
 }
 
 // maxTraceBytes limits the size of a record of machines, in bytes.

@@ -471,7 +471,7 @@ func TestFigures(t *testing.T) {
 // TestIdle checks that a machine counts as busy while its cores are in use.
 func TestIdle(t *testing.T) {
 	const before = "cpu  100 0 0 100 0 0 0 0 0 0\ncpu0 ..."
-	isUsage(t, "busy", idle(before, "cpu  200 0 0 100 0 0 0 0 0 0\n"), "100% of its cores are in use")
+	isUsage(t, "busy", idle(before, "cpu  200 0 0 100 0 0 0 0 0 0\n"), "100% of this machine's cores")
 	for _, after := range []string{"cpu  101 0 0 200 50 0 0 0 0 0\n", "", "x", before} {
 		if err := idle(before, after); err != nil {
 			t.Errorf("%q: %v", after, err)

@@ -33,7 +33,7 @@ func PrintHolders(out io.Writer, list []authority.Holder, asJSON bool) error {
 		return humanize.JSON(out, rows)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "folder\trole\tname\tgood until\tserial number\t")
+	fmt.Fprintln(w, "folder\trole\tname\tvalid until\tserial number\t")
 	for i, r := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(r.Folder, "–"), r.Role, r.Name,
 			r.Until.Format(time.DateOnly), r.Serial, notes(&list[i]))

@@ -55,7 +55,7 @@ type JSONView struct {
 // End implements View.
 func (v JSONView) End(s *rundir.Summary, _ string, missed []supervisor.Fault) {
 	for _, f := range missed {
-		v.Warn(fmt.Sprintf("did not happen: %s: the job had ended before", f))
+		v.Warn(fmt.Sprintf("did not happen: %s: the job had already ended", f))
 	}
 	_ = humanize.JSON(v.Out, s) // Out keeps the error
 }

@@ -119,7 +119,7 @@ func (r *result) rows() [][2]string {
 	for _, f := range r.missed {
 		rows = append(rows, [2]string{
 			"did not happen",
-			fmt.Sprintf("%s: the job had ended before; a larger --clocks makes it longer", f),
+			fmt.Sprintf("%s: the job had already ended; choose a larger --clocks to make it longer", f),
 		})
 	}
 	return rows

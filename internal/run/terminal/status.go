@@ -56,8 +56,9 @@ func PrintStatus(out io.Writer, s *control.Status, v *protocol.View, log string)
 // registryWaitLine reports that a coordinator waits for its registry, and the consequences.
 func registryWaitLine(a *control.RegistryWait, now time.Time) string {
 	waits := time.Duration(a.Seconds * float64(time.Second))
-	line := fmt.Sprintf("the registry has been unavailable since %s, for %.0f s: nothing is decided until it "+
-		"answers; training continues, and this is the state at that time", now.Add(-waits).Format(time.TimeOnly),
+	line := fmt.Sprintf("the registry has been unavailable since %s, for %.0f s; until it answers, the coordinator "+
+		"decides nothing; training continues, and this is the state at that time",
+		now.Add(-waits).Format(time.TimeOnly),
 		a.Seconds)
 	if a.Why != "" {
 		line += "; " + a.Why

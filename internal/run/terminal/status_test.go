@@ -47,8 +47,8 @@ func TestDrainedLine(t *testing.T) {
 // TestAwayLine checks that a status reports since when and why the registry is unavailable, and only then.
 func TestAwayLine(t *testing.T) {
 	now := time.Date(2026, time.November, 26, 7, 0, 5, 0, time.UTC)
-	want := "the registry has been unavailable since 06:59:50, for 15 s: nothing is decided until it answers; " +
-		"training continues, and this is the state at that time; no answer"
+	want := "the registry has been unavailable since 06:59:50, for 15 s; until it answers, the coordinator " +
+		"decides nothing; training continues, and this is the state at that time; no answer"
 	if got := registryWaitLine(&control.RegistryWait{Seconds: 15, Why: "no answer"}, now); got != want {
 		t.Errorf("%q; want %q", got, want)
 	}

@@ -55,10 +55,11 @@ func openQuadratic(p api.Params) (api.Workload, error) {
 	switch {
 	case b.Rows < 1 || b.Dim < 1 || b.Dim > perdure.MaxDim || b.Rows > maxValues/b.Dim:
 		return nil, fmt.Errorf(
-			"%w: quadratic: %d rows of %d values; choose at least 1 row, and at most %d values in total",
+			"%w: quadratic: invalid size of %d rows of %d values; choose at least 1 row, and at most %d values in "+
+				"total",
 			perdure.ErrUsage, b.Rows, b.Dim, maxValues)
 	case !(b.Condition >= 1) || b.Condition > maxCondition:
-		return nil, fmt.Errorf("%w: quadratic: condition %v; choose 1 to %g", perdure.ErrUsage, b.Condition,
+		return nil, fmt.Errorf("%w: quadratic: invalid condition %v; choose 1 to %g", perdure.ErrUsage, b.Condition,
 			float64(maxCondition))
 	case !(b.Noise >= 0) || math.IsInf(b.Noise, 0):
 		return nil, fmt.Errorf("%w: quadratic: noise %v is not a finite number ≥ 0", perdure.ErrUsage, b.Noise)
@@ -89,7 +90,8 @@ func (p *quadratic) Contraction(rate float64) float64 {
 // Describe implements api.Workload.
 func (p *quadratic) Describe() api.Description {
 	return api.Description{
-		Name: QuadraticName, Data: fmt.Sprintf("a bowl of condition %g", p.Condition), Train: len(p.x), Test: len(p.x),
+		Name: QuadraticName, Data: fmt.Sprintf("a quadratic function of condition %g", p.Condition), Train: len(p.x),
+		Test:       len(p.x),
 		Parameters: len(p.x), DataBytes: int64(8 * len(p.x)), Rate: p.params.Rule.Rate,
 	}
 }
@@ -103,7 +105,7 @@ func (p *quadratic) Digest() string {
 func (p *quadratic) Constants() map[string]string {
 	return map[string]string{
 		"condition": strconv.FormatFloat(p.Condition, 'g', -1, 64), "noise": strconv.FormatFloat(p.Noise, 'g', -1, 64),
-		"best": fmt.Sprintf("normal numbers, drawn by seed %d", p.params.Seed),
+		"best": fmt.Sprintf("normally distributed numbers, drawn with seed %d", p.params.Seed),
 	}
 }
 

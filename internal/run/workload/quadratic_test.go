@@ -147,13 +147,13 @@ func quadraticStep(t *testing.T, w api.Workload, rank int, clock perdure.Clock) 
 
 func TestQuadraticRefuses(t *testing.T) {
 	for want, change := range map[string]func(*api.Params){
-		"0 workers":       func(p *api.Params) { p.Slots = 0 },
-		"0 rows":          func(p *api.Params) { p.Bowl.Rows = 0 },
-		"values in total": func(p *api.Params) { p.Bowl.Rows = 1 << 30 },
-		"condition 0.5":   func(p *api.Params) { p.Bowl.Condition = 0.5 },
-		"condition NaN":   func(p *api.Params) { p.Bowl.Condition = math.NaN() },
-		"noise -1":        func(p *api.Params) { p.Bowl.Noise = -1 },
-		"rule add":        func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
+		"number of workers 0": func(p *api.Params) { p.Slots = 0 },
+		"0 rows":              func(p *api.Params) { p.Bowl.Rows = 0 },
+		"values in total":     func(p *api.Params) { p.Bowl.Rows = 1 << 30 },
+		"condition 0.5":       func(p *api.Params) { p.Bowl.Condition = 0.5 },
+		"condition NaN":       func(p *api.Params) { p.Bowl.Condition = math.NaN() },
+		"noise -1":            func(p *api.Params) { p.Bowl.Noise = -1 },
+		"rule add":            func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
 	} {
 		p := quadraticParams()
 		change(&p)

@@ -89,7 +89,7 @@ type Solver struct {
 // Defaults returns the default choices as flags.
 func (i Info) Defaults() string {
 	if f := i.Factors; f != (Factors{}) {
-		text := fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr as fits the data", i.Data, f.Rank,
+		text := fmt.Sprintf("--data %s --rank %d --l2 %g --clock-fraction %g, --lr depends on the data", i.Data, f.Rank,
 			f.L2, f.ClockFraction)
 		for _, s := range i.Solvers[1:] {
 			text += fmt.Sprintf("; with --solver %s --rank %d --l2 %g --clock-fraction %g --clocks %d", s.Name,
@@ -102,7 +102,8 @@ func (i Info) Defaults() string {
 			t.Beta, t.ClockFraction)
 	}
 	if b := i.Bowl; b != (Quadratic{}) {
-		return fmt.Sprintf("--rows %d --dim %d --condition %g, --lr as fits the condition", b.Rows, b.Dim, b.Condition)
+		return fmt.Sprintf("--rows %d --dim %d --condition %g, --lr depends on the condition", b.Rows, b.Dim,
+			b.Condition)
 	}
 	if i.Rule != "" {
 		return fmt.Sprintf("--data %s --batch %d --rule %s --lr %g", i.Data, i.Batch, i.Rule, i.Rates[i.Rule])
@@ -123,11 +124,11 @@ func (i Info) Solve(name string) (Info, error) {
 		}
 	}
 	if len(known) == 0 {
-		return i, fmt.Errorf("%w: solver %q; workload %s has no choice of solvers: remove that option",
+		return i, fmt.Errorf("%w: invalid solver %q: workload %s has no choice of solvers; remove that option",
 			perdure.ErrUsage,
 			name, i.Name)
 	}
-	return i, fmt.Errorf("%w: solver %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
+	return i, fmt.Errorf("%w: unknown solver %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
 }
 
 type registration struct {
@@ -156,7 +157,8 @@ var registrations = []registration{
 	},
 	{
 		Info{
-			Name: mf.Name, Line: "matrix factorisation of ratings (Jester, Netflix's shape): two tables, rows by list",
+			Name: mf.Name, Line: "matrix factorisation of ratings (Jester, or synthetic like Netflix's): two tables, " +
+				"rows read by ID",
 			Factors: mf.Defaults, Data: mf.DefaultData, Measures: []string{"loss", "rmse"}, Clocks: 300,
 			Solvers: []Solver{
 				{mf.SolverSGD, 300, mf.Defaults}, {mf.SolverALS, mf.AlternatingClocks, mf.AlternatingDefaults},
@@ -167,7 +169,7 @@ var registrations = []registration{
 	{
 		Info{
 			Name: logreg.Name, Line: "logistic regression on sparse features (libsvm, click logs, texts): sparse " +
-				"tables, rows by list",
+				"tables, rows read by ID",
 			Batch: logreg.DefaultBatch, Rule: logreg.DefaultRule, Rates: logreg.Rates, Data: logreg.DefaultData,
 			Measures: []string{"accuracy", "loss"}, Clocks: 500,
 		},

@@ -65,7 +65,7 @@ func TestNewRefuses(t *testing.T) {
 		},
 		{"softmax", change(func(p *workload.Params) { p.Batch = 0 }), perdure.ErrUsage, "batch of 0 examples"},
 		{"softmax", change(func(p *workload.Params) { p.Batch = math.MaxInt }), perdure.ErrUsage, "choose 1 to"},
-		{"softmax", change(func(p *workload.Params) { p.Slots = 0 }), perdure.ErrUsage, "0 workers"},
+		{"softmax", change(func(p *workload.Params) { p.Slots = 0 }), perdure.ErrUsage, "number of workers 0"},
 		{
 			"softmax", change(func(p *workload.Params) { p.Rule.Rate = math.NaN() }), perdure.ErrUsage,
 			"learning rate NaN",

@@ -123,8 +123,8 @@ def refuse_island(model: nn.Module) -> None:
     for name, p in model.named_parameters():
         if hasattr(p, "placements") and hasattr(p, "device_mesh"):
             raise UsageError(
-                f"{name} is a DTensor, of which this process has only a part, but a slot is one process with the whole "
-                "model: do not use fully_shard or parallelize_module"
+                f"{name} is a DTensor, and this process has only a part of it, but a slot is one process with the "
+                "whole model: do not use fully_shard or parallelize_module"
             )
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:

@@ -37,7 +37,8 @@ class Rule:
     def __post_init__(self) -> None:
         for name, instead in self._above_0.items():
             if not getattr(self, name) > 0:
-                raise UsageError(f"{type(self).__name__}: {name} is {getattr(self, name)}, must be above 0; {instead}")
+                value = getattr(self, name)
+                raise UsageError(f"{type(self).__name__}: {name} is {value}, but must be above 0; {instead}")
 
     def spec(self) -> dict[str, Any]:
         """Return the rule in the form that the agent reads, without settings that are 0."""

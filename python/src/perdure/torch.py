@@ -1066,7 +1066,9 @@ def _refuse_step(*_: Any) -> None:
 def _refuse_rule(rule: Rule) -> None:
     """Raise UsageError for rules that need the weights themselves, since rows hold only the sum of changes."""
     if isinstance(rule, (Add, Set, FTRL)):
-        raise UsageError(f"perdure.{type(rule).__name__} is not a gradient rule here; use SGD, Nesterov or Adam")
+        raise UsageError(
+            f"perdure.{type(rule).__name__} does not work with DataParallel or DiLoCo; use SGD, Nesterov or Adam"
+        )
     if rule.decay and isinstance(rule, Adam):
         raise UsageError(
             "perdure.Adam has decoupled decay, which needs the weights, but the servers hold only the changes to them; "

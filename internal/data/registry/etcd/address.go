@@ -116,7 +116,7 @@ func (a *Address) parseQuery(text string) error {
 		case len(values) > 1:
 			return fmt.Errorf("%s is given twice", name)
 		case values[0] == "":
-			return fmt.Errorf("%s names no file", name)
+			return fmt.Errorf("%s is empty; set it to the path of a file", name)
 		}
 		*to = values[0]
 	}

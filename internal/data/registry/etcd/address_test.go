@@ -59,7 +59,7 @@ func TestParse(t *testing.T) {
 		"etcd://a:1/x/../y":                  "invalid prefix",
 		"etcd://a:1/x y":                     "invalid prefix",
 		"etcd://a:1/x#y":                     "invalid prefix",
-		"etcd://a:1/x?ca":                    "ca names no file",
+		"etcd://a:1/x?ca":                    "ca is empty",
 		"etcd://a:1/x?ca=a&ca=b":             "ca is given twice",
 		"etcd://a:1/x?cacert=a":              `unknown query parameter "cacert"`,
 		"etcd://a:1/x?cert=a":                "cert and key belong together",

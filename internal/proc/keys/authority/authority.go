@@ -156,7 +156,7 @@ func (a *Authority) fill(job string, good time.Duration) (list []Holder, err err
 // checkLifetime checks that a lifetime is positive and not longer than the authority's.
 func checkLifetime(good time.Duration) error {
 	if good <= 0 || good > rootLifetime {
-		return fmt.Errorf("%w: invalid lifetime %v; choose up to %v", perdure.ErrUsage, good, rootLifetime)
+		return fmt.Errorf("%w: invalid lifetime %v; choose at most %v", perdure.ErrUsage, good, rootLifetime)
 	}
 	return nil
 }
@@ -390,7 +390,8 @@ func choose(all []Holder, names []string) (chosen []Holder, err error) {
 }
 
 func noKeys(name string) error {
-	return fmt.Errorf("%w: keys %s do not exist; list the existing ones with perdure keys ls", perdure.ErrUsage, name)
+	return fmt.Errorf("%w: there are no keys named %s; list the existing ones with perdure keys ls", perdure.ErrUsage,
+		name)
 }
 
 // List returns the holders of keys in the order of their directories. Then follow all other certificates and tokens

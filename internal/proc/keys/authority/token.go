@@ -41,7 +41,7 @@ func (t *Token) String() string {
 // Validate returns an error if the content is invalid.
 func (t *Token) Validate() error {
 	if !slices.Contains(TokenRoles, t.Role) {
-		return fmt.Errorf("invalid token role %q; tokens exist for %s and %s", t.Role, TokenRoles[0],
+		return fmt.Errorf("invalid token role %q; choose %s or %s", t.Role, TokenRoles[0],
 			TokenRoles[1])
 	}
 	return t.Identity.Validate()
@@ -110,7 +110,7 @@ func signers(trusted []*x509.Certificate, now time.Time) (any, error) {
 func tokenOf(said *jwt.RegisteredClaims) (*Token, error) {
 	who, err := keys.ParseIdentity(said.Subject)
 	if err != nil {
-		return nil, fmt.Errorf("the token has an %w", err)
+		return nil, fmt.Errorf("cannot identify the holder of the token: %w", err)
 	}
 	n, ok := new(big.Int).SetString(said.ID, 16)
 	if !ok || n.Sign() <= 0 || said.ExpiresAt == nil {

@@ -320,7 +320,7 @@ func TestRefused(t *testing.T) {
 		"smooth":   {func(a *Flags) { a.Smooth = 20 }, "--smooth 20"},
 		"unsmooth": {func(a *Flags) { a.Smooth, a.Measure = 2, MeasureDistance }, "bounds apply to single clocks"},
 		"saved as": {func(a *Flags) { a.SavedAs = "int8" }, "--saved-as int8"},
-		"twins":    {func(a *Flags) { a.Twins = 0 }, "0 twins"},
+		"twins":    {func(a *Flags) { a.Twins = 0 }, "number of twins 0"},
 		"mean":     {func(a *Flags) { a.MeanClocks = 0.5 }, "--mean-clocks 0.5"},
 		"measure":  {func(a *Flags) { a.Measure = "accuracy" }, "--measure accuracy"},
 		"strike":   {func(a *Flags) { a.Strike = "soon" }, "--strike soon"},

@@ -63,7 +63,8 @@ func (a *Flags) Plan() (*Plan, error) {
 		p.MeanClocks = max(1, float64(a.Run.Job.Clocks)/3)
 	}
 	if a.Parallel < 0 || a.Repeat < 0 {
-		return p, fmt.Errorf("%w: --parallel %d, --repeat %d; choose 0 or more", perdure.ErrUsage, a.Parallel, a.Repeat)
+		return p, fmt.Errorf("%w: invalid --parallel %d or --repeat %d; choose 0 or more", perdure.ErrUsage, a.Parallel,
+			a.Repeat)
 	}
 	if p.Parallel < 1 {
 		p.Parallel = runtime.NumCPU()
@@ -106,7 +107,8 @@ func (a *Flags) Execute(ctx context.Context, screen io.Writer) (*Result, error) 
 		return nil, err
 	}
 	if a.Repeat > 0 && p.Run.Job.Consistency.Kind != perdure.BSP {
-		return nil, fmt.Errorf("%w: --repeat under --consistency %s; models are reproducible only under bsp",
+		return nil, fmt.Errorf("%w: --repeat does not work with --consistency %s: models are reproducible only under "+
+			"bsp",
 			perdure.ErrUsage, p.Run.Job.Consistency)
 	}
 	r, err := p.Execute(ctx, screen)

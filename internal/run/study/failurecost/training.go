@@ -87,7 +87,7 @@ func checkTraining(s *settings.Run) error {
 	}
 	switch {
 	case !slices.Contains([]perdure.ConsistencyKind{perdure.BSP, perdure.SSP, perdure.ASP}, job.Consistency.Kind):
-		return fmt.Errorf("%w: --consistency %s; choose bsp, ssp:S or asp", perdure.ErrUsage,
+		return fmt.Errorf("%w: invalid --consistency %s; choose bsp, ssp:S or asp", perdure.ErrUsage,
 			job.Consistency)
 	case job.Init != "":
 		return fmt.Errorf("%w: --init has no effect: each twin's initial rows come from its seed; remove --init",

@@ -97,7 +97,8 @@ const maxBatch = 1 << 20
 // Validate checks the parameters without reading the data.
 func (p Params) Validate() error {
 	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
-		return fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
+		return fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, p.Slots,
+			perdure.MaxSlots)
 	}
 	return p.Rule.Validate()
 }
@@ -125,7 +126,7 @@ func (p Params) DataName() string {
 // ValidateBatch checks the batch size of a workload that has batches.
 func (p Params) ValidateBatch() error {
 	if p.Batch < 1 || p.Batch > maxBatch {
-		return fmt.Errorf("%w: batch of %d examples; choose 1 to %d", perdure.ErrUsage, p.Batch, maxBatch)
+		return fmt.Errorf("%w: invalid batch of %d examples; choose 1 to %d", perdure.ErrUsage, p.Batch, maxBatch)
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 	train := &data.Train
 	switch {
 	case o.Batch < 1:
-		return nil, fmt.Errorf("%w: cnn: batch of %d images; choose at least 1", perdure.ErrUsage, o.Batch)
+		return nil, fmt.Errorf("%w: cnn: invalid batch of %d images; choose at least 1", perdure.ErrUsage, o.Batch)
 	case train.Pixels == nil:
 		return nil, fmt.Errorf("%w: cnn: %s contains rows of numbers; use images of %d × %d pixels",
 			perdure.ErrUsage, data.Name,

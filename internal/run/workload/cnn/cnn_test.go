@@ -326,8 +326,8 @@ func TestRefuses(t *testing.T) {
 		want string
 	}{
 		{good, Options{Slots: 1}, "batch of 0 images"},
-		{good, Options{Batch: 1}, "0 workers"},
-		{good, Options{Batch: 1, Slots: 11}, "11 workers for 10 training examples"},
+		{good, Options{Batch: 1}, "number of workers 0"},
+		{good, Options{Batch: 1, Slots: 11}, "11 workers are too many for 10 training examples"},
 		{noise(r, 10, 8, 4), Options{Batch: 1, Slots: 1}, "images of 64 pixels; use images of 28 × 28"},
 		{noise(r, 10, 28, 1), Options{Batch: 1, Slots: 1}, "the same class"},
 		{&lines, Options{Batch: 1, Slots: 1}, "rows of numbers; use images"},
@@ -340,7 +340,7 @@ func TestRefuses(t *testing.T) {
 		change func(*api.Params)
 		want   string
 	}{
-		{func(p *api.Params) { p.Slots = 0 }, "0 workers"},
+		{func(p *api.Params) { p.Slots = 0 }, "number of workers 0"},
 		{func(p *api.Params) { p.Batch = 0 }, "batch of 0"},
 		{func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} }, "choose a rule that does"},
 		{

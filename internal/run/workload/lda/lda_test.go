@@ -287,14 +287,14 @@ func TestSentAssignments(t *testing.T) {
 func TestOptions(t *testing.T) {
 	c := dataset.SyntheticCorpus(30)
 	for want, change := range map[string]func(*Options){
-		"1 topics":           func(o *Options) { o.Topics = 1 },
-		"9000 topics":        func(o *Options) { o.Topics = 9000 },
-		"alpha 0":            func(o *Options) { o.Alpha = 0 },
-		"alpha NaN":          func(o *Options) { o.Alpha = math.NaN() },
-		"beta -1":            func(o *Options) { o.Beta = -1 },
-		"clock fraction 0":   func(o *Options) { o.ClockFraction = 0 },
-		"clock fraction 1.5": func(o *Options) { o.ClockFraction = 1.5 },
-		"100 clocks for":     func(o *Options) { o.ClockFraction = 0.01 },
+		"number of topics 1":         func(o *Options) { o.Topics = 1 },
+		"number of topics 9000":      func(o *Options) { o.Topics = 9000 },
+		"alpha 0":                    func(o *Options) { o.Alpha = 0 },
+		"alpha NaN":                  func(o *Options) { o.Alpha = math.NaN() },
+		"beta -1":                    func(o *Options) { o.Beta = -1 },
+		"clock fraction 0":           func(o *Options) { o.ClockFraction = 0 },
+		"clock fraction 1.5":         func(o *Options) { o.ClockFraction = 1.5 },
+		"100 clocks is too long for": func(o *Options) { o.ClockFraction = 0.01 },
 	} {
 		o := options(20, 0.5)
 		change(&o)

@@ -65,7 +65,8 @@ func Open(p api.Params) (api.Workload, error) {
 			perdure.ErrUsage)
 	}
 	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
-		return nil, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
+		return nil, fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, p.Slots,
+			perdure.MaxSlots)
 	}
 	data, err := dataset.OpenCorpus(p.Data)
 	if err != nil {

@@ -196,7 +196,7 @@ func TestJudged(t *testing.T) {
 	if got := off.calibrationError(); math.Abs(got-0.25) > 0.01 {
 		t.Errorf("calibration error %v, want 0.25", got)
 	}
-	if lines := off.lines([]string{"a", "b", "c"}); len(lines) != 2 || !strings.Contains(lines[1], "right: 50.0 %") {
+	if lines := off.lines([]string{"a", "b", "c"}); len(lines) != 2 || !strings.Contains(lines[1], "accuracy 50.0 %") {
 		t.Errorf("%q", lines)
 	}
 }
@@ -263,10 +263,10 @@ func TestNeeds(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	for want, change := range map[string]func(*api.Params){
-		"0 workers":                        func(p *api.Params) { p.Slots = 0 },
+		"number of workers 0":              func(p *api.Params) { p.Slots = 0 },
 		"batch of 0":                       func(p *api.Params) { p.Batch = 0 },
 		"does not descend along gradients": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdd} },
-		"4000 workers for":                 func(p *api.Params) { p.Slots = 4000 },
+		"4000 workers are too many":        func(p *api.Params) { p.Slots = 4000 },
 		"write synthetic:N":                func(p *api.Params) { p.Data = "synthetic:x" },
 		"learning rate -1 ":                func(p *api.Params) { p.Rule.Rate = -1 },
 	} {

@@ -33,7 +33,7 @@ func (j predictions) lines(classes []string) []string {
 	if len(classes) > 2 {
 		return []string{
 			calibration,
-			fmt.Sprintf("predicted classes: expected to be right: %.1f %%, actually right: %.1f %%",
+			fmt.Sprintf("predicted classes: expected accuracy %.1f %%, actual accuracy %.1f %%",
 				100*mean/n, 100*found/n),
 		}
 	}

@@ -69,7 +69,8 @@ type Softmax struct {
 func NewSoftmax(data *dataset.Examples, o SoftmaxOptions) (*Softmax, error) {
 	switch {
 	case o.Batch < 1:
-		return nil, fmt.Errorf("%w: softmax: batch of %d examples; choose at least 1", perdure.ErrUsage, o.Batch)
+		return nil, fmt.Errorf("%w: softmax: invalid batch of %d examples; choose at least 1", perdure.ErrUsage,
+			o.Batch)
 	case !(o.L2 >= 0) || math.IsInf(o.L2, 0):
 		return nil, fmt.Errorf("%w: softmax: weight decay %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
 	case data.Train.Classes < 2:

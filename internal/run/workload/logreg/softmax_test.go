@@ -248,12 +248,12 @@ func TestSoftmaxRefuses(t *testing.T) {
 		data *dataset.Examples
 		SoftmaxOptions
 	}{
-		"0 workers":                         {data, SoftmaxOptions{Batch: 1}},
-		"batch of -1 examples":              {data, SoftmaxOptions{Slots: 1, Batch: -1}},
-		"11 workers for 10 training":        {data, SoftmaxOptions{Slots: 11, Batch: 1}},
-		"weight decay NaN is not a finite":  {data, SoftmaxOptions{Slots: 1, Batch: 1, L2: math.NaN()}},
-		"weight decay +Inf is not a finite": {data, SoftmaxOptions{Slots: 1, Batch: 1, L2: math.Inf(1)}},
-		"the same class":                    {oneClass, SoftmaxOptions{Slots: 1, Batch: 1}},
+		"number of workers 0":                     {data, SoftmaxOptions{Batch: 1}},
+		"batch of -1 examples":                    {data, SoftmaxOptions{Slots: 1, Batch: -1}},
+		"11 workers are too many for 10 training": {data, SoftmaxOptions{Slots: 11, Batch: 1}},
+		"weight decay NaN is not a finite":        {data, SoftmaxOptions{Slots: 1, Batch: 1, L2: math.NaN()}},
+		"weight decay +Inf is not a finite":       {data, SoftmaxOptions{Slots: 1, Batch: 1, L2: math.Inf(1)}},
+		"the same class":                          {oneClass, SoftmaxOptions{Slots: 1, Batch: 1}},
 	} {
 		_, err := NewSoftmax(c.data, c.SoftmaxOptions)
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {

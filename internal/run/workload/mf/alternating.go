@@ -43,7 +43,8 @@ func openAlternating(p api.Params) (api.Workload, error) {
 			"rate; remove these options", perdure.ErrUsage)
 	}
 	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
-		return nil, fmt.Errorf("%w: %d workers; choose 1 to %d", perdure.ErrUsage, p.Slots, perdure.MaxSlots)
+		return nil, fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, p.Slots,
+			perdure.MaxSlots)
 	}
 	data, err := dataset.OpenRatings(p.Data)
 	if err != nil {
@@ -64,7 +65,7 @@ func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {
 		return nil, fmt.Errorf("%w: mf: l2 is 0; the solver als needs l2 above 0, because otherwise rows with few "+
 			"ratings have no unique solution", perdure.ErrUsage)
 	case !(o.Implicit >= 0) || o.Implicit > maxImplicit:
-		return nil, fmt.Errorf("%w: mf: implicit %v; choose 0 to %g", perdure.ErrUsage, o.Implicit,
+		return nil, fmt.Errorf("%w: mf: invalid implicit %v; choose 0 to %g", perdure.ErrUsage, o.Implicit,
 			float64(maxImplicit))
 	}
 	if o.Implicit > 0 {

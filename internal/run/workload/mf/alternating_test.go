@@ -282,7 +282,7 @@ func TestAlternatingRefuses(t *testing.T) {
 	for want, change := range map[string]func(*api.Params){
 		`solver "sdg"`:           func(p *api.Params) { p.Factors.Solver = "sdg" },
 		"without an update rule": func(p *api.Params) { p.Rule.Rate = 0.1 },
-		"0 workers":              func(p *api.Params) { p.Slots = 0 },
+		"number of workers 0":    func(p *api.Params) { p.Slots = 0 },
 		"l2 is 0;":               func(p *api.Params) { p.Factors.L2 = 0 },
 		"remove whole users":     func(p *api.Params) { p.Factors.WholeUsers = true },
 		"implicit -1":            func(p *api.Params) { p.Factors.Implicit = -1 },

@@ -61,11 +61,11 @@ type factors struct {
 func newFactors(data *dataset.Ratings, o Options) (*factors, error) {
 	switch {
 	case o.Rank < 1 || o.Rank > MaxRank:
-		return nil, fmt.Errorf("%w: mf: rank %d; choose 1 to %d", perdure.ErrUsage, o.Rank, MaxRank)
+		return nil, fmt.Errorf("%w: mf: invalid rank %d; choose 1 to %d", perdure.ErrUsage, o.Rank, MaxRank)
 	case !(o.L2 >= 0) || o.L2 > math.MaxFloat32:
 		return nil, fmt.Errorf("%w: mf: l2 %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
 	case !(o.ClockFraction*maxClocksPerPass >= 1) || o.ClockFraction > 1:
-		return nil, fmt.Errorf("%w: mf: clock fraction %v; choose %g to 1", perdure.ErrUsage, o.ClockFraction,
+		return nil, fmt.Errorf("%w: mf: invalid clock fraction %v; choose %g to 1", perdure.ErrUsage, o.ClockFraction,
 			1.0/maxClocksPerPass)
 	}
 	f := &factors{data: data, options: o, stride: (o.Rank + 7) &^ 7}
@@ -102,7 +102,7 @@ func (m *model) setSlots(slots int) error {
 	case m.order != nil && slots == len(m.slots):
 		return nil
 	case slots < 1:
-		return fmt.Errorf("%w: mf: %d workers; choose at least 1", perdure.ErrUsage, slots)
+		return fmt.Errorf("%w: mf: invalid number of workers %d; choose at least 1", perdure.ErrUsage, slots)
 	}
 	o := &m.options
 	clocks := m.clocksPerSide()

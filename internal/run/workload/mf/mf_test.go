@@ -194,7 +194,7 @@ func TestOptionsRefused(t *testing.T) {
 	d := jesterLike(50)
 	good := Options{Slots: 1, Factors: api.Factors{Rank: 4, ClockFraction: 0.1}}
 	for want, change := range map[string]func(*Options){
-		"0 workers":              func(o *Options) { o.Slots = 0 },
+		"number of workers 0":    func(o *Options) { o.Slots = 0 },
 		"rank 0":                 func(o *Options) { o.Rank = 0 },
 		"rank 5000":              func(o *Options) { o.Rank = 5000 },
 		"l2 -1":                  func(o *Options) { o.L2 = -1 },
@@ -376,13 +376,13 @@ func TestWholeUsersReadOnce(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	for want, change := range map[string]func(*api.Params){
-		"rule adam; mf supports only sgd": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdam} },
-		"use l2 for decay":                func(p *api.Params) { p.Rule.Decay = 0.1 },
-		"sgd without settings":            func(p *api.Params) { p.Rule.ClipNorm = 1 },
-		"learning rate -1":                func(p *api.Params) { p.Rule.Rate = -1 },
-		"0 workers":                       func(p *api.Params) { p.Slots = 0 },
-		"choose 0.0001 to 1":              func(p *api.Params) { p.Data = "synthetic:2" },
-		"rank 0":                          func(p *api.Params) { p.Factors.Rank = 0 },
+		"does not support rule adam": func(p *api.Params) { p.Rule = perdure.Rule{Kind: perdure.RuleAdam} },
+		"use l2 for decay":           func(p *api.Params) { p.Rule.Decay = 0.1 },
+		"sgd without settings":       func(p *api.Params) { p.Rule.ClipNorm = 1 },
+		"learning rate -1":           func(p *api.Params) { p.Rule.Rate = -1 },
+		"number of workers 0":        func(p *api.Params) { p.Slots = 0 },
+		"choose 0.0001 to 1":         func(p *api.Params) { p.Data = "synthetic:2" },
+		"rank 0":                     func(p *api.Params) { p.Factors.Rank = 0 },
 	} {
 		p := goodParams()
 		change(&p)
