@@ -38,7 +38,13 @@ type Event struct {
 	Target string // "server:0"
 	Text   string
 	Output string // the last output lines of a program, if they help explain the event
+	// Vacated reports, of detected, that a worker left its slot without a failure.
+	Vacated bool
 }
+
+// GaveUpSlot is the argument how of ProcessDied for a worker that leaves its slot without a failure. To the job it is
+// dead, so that another process gets the slot immediately.
+const GaveUpSlot = "gave up its slot"
 
 // Kill names a process that must be dead before it can be replaced.
 type Kill struct {

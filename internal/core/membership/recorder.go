@@ -96,7 +96,12 @@ func (r *recorder) recordDeath(k Kind, index int, how string) {
 		return // it had been released
 	}
 	r.job.recovering[k].Add(index)
-	r.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
+	if how == GaveUpSlot {
+		r.event("detected", target(k, index), "%s %s", target(k, index), how)
+		r.pending.Events[len(r.pending.Events)-1].Vacated = true
+	} else {
+		r.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
+	}
 	if k == Server && !p.Left && (r.record.Job.NoReplace || p.Draining || p.AnyIndex) {
 		set(r, &p.Left, true)
 	}

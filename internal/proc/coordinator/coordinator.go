@@ -469,10 +469,6 @@ func (cfg *Config) prune(m checkpoint.Manifest) {
 
 // emit passes an event to the log and the supervisor.
 func (c *Coordinator) emit(e membership.Event) {
-	vacated := e.Kind == "detected" && strings.HasSuffix(e.Text, " is dead: "+gaveUpSlot)
-	if vacated {
-		e.Text = e.Target + " " + gaveUpSlot
-	}
 	c.latest.Counts.note(e)
 	if e.Kind != "joining" && e.Kind != "joined" { // events of single shards are too many
 		c.latest.Event = e.Text
@@ -484,7 +480,7 @@ func (c *Coordinator) emit(e membership.Event) {
 	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
 		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
 		UpdatesLost: c.core.Record().UpdatesLost, ClocksRedone: c.core.Record().ClocksRedone, Output: e.Output,
-		Vacated: vacated,
+		Vacated: e.Vacated,
 	}))
 }
 

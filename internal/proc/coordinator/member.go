@@ -366,10 +366,6 @@ func (c *Coordinator) parse(m *member, f *wire.Frame) (act func() error, err err
 // maxText is the maximum number of bytes of a process's text that are passed on.
 const maxText = 500
 
-// gaveUpSlot is how a worker's process ends that leaves its slot without a failure. To the job it is dead, so that
-// another process gets the slot immediately.
-const gaveUpSlot = "gave up its slot"
-
 // exited processes a report that a process has ended. It comes from its parent, or from a worker that is leaving.
 func (c *Coordinator) exited(m *member, e wire.Exited) error {
 	if m.hello.Role == wire.RoleWorker && (e.Role != wire.RoleWorker || e.Index != m.index || e.PID != m.hello.PID) {
@@ -378,7 +374,7 @@ func (c *Coordinator) exited(m *member, e wire.Exited) error {
 	}
 	kind, how := membership.Kind(e.Role), e.How[:min(len(e.How), maxText)]
 	if e.Vacated && kind == membership.Worker {
-		how = gaveUpSlot
+		how = membership.GaveUpSlot
 	}
 	if m.hello.Role != wire.RoleObserver {
 		c.core.ProcessDied(kind, e.Index, e.PID, how)
