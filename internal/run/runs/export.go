@@ -117,7 +117,7 @@ func csvRows(all []*Run) (rows [][]string, err error) {
 	for _, r := range all {
 		column := map[string]string{}
 		if r.Settings.Job.ID != "" {
-			if column, err = flat(&r.Settings); err != nil {
+			if column, err = r.Flat(); err != nil {
 				return nil, err
 			}
 		}
