@@ -171,9 +171,8 @@ var helps = map[string]string{
 		"job's parent process starts more.",
 	"scale_at": "The clock at which the change takes effect; rejected if a worker has already started it " +
 		"(default the first clock that no worker has started).",
-	"join_join": "Address of the running job, as perdure status shows it, or of its control API, as the file " +
-		"control in the run's directory contains it. Separate several coordinators with commas; @FILE reads them " +
-		"from a file, again for each attempt.",
+	"join_join": "Address of the running job, as perdure status shows it. Separate several coordinators with commas; " +
+		"@FILE reads them from a file, again for each attempt.",
 	"join_run": "The run's directory, or another directory with a copy of its run.json (default the directory " +
 		"that the job names).",
 	"join_coordinator": "The coordinator's address, for a process that the run's parent starts.",
