@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/locate"
 )
 
 // measureDrain measures a server that has handed over its shards since struck: the MB it held, the seconds from the
@@ -18,7 +17,7 @@ import (
 // over a plain TCP connection to another process on this machine, and of writing it to a plain file that is synced,
 // while the same job trains. before is the server's status before the signal.
 func (j *recoveryJob) measureDrain(
-	ctx context.Context, s sample, before *control.Process, sent []wire.Event, struck time.Time,
+	ctx context.Context, s sample, before control.Process, sent []wire.Event, struck time.Time,
 ) error {
 	mb := float64(before.Bytes) / 1e6
 	target := supervisor.Target{Role: wire.RoleServer, Index: before.Index}.String()
@@ -62,10 +61,4 @@ func (j *recoveryJob) sendRaw(ctx context.Context, bytes int64) (mbPerS float64,
 		return 0, fmt.Errorf("bench: send %d bytes: %w", n, err)
 	}
 	return float64(n) / 1e6 / time.Since(from).Seconds(), nil
-}
-
-// serverOf returns the status of a server.
-func serverOf(s *control.Status, t supervisor.Target) *control.Process {
-	p := locate.ProcessOf(s, t)
-	return &p
 }

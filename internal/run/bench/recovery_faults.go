@@ -98,7 +98,7 @@ func (j *recoveryJob) round(ctx context.Context, f *failure, draw func(n int) in
 		return o, nil
 	}
 	if f.kind == supervisor.FaultTerm {
-		if err = j.measureDrain(ctx, o, serverOf(&status, target), sent[at:], struck); err != nil {
+		if err = j.measureDrain(ctx, o, locate.ProcessOf(&status, target), sent[at:], struck); err != nil {
 			return o, err
 		}
 	}
