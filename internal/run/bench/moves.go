@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/terminal"
 	"github.com/perdure/perdure/internal/run/workload"
+	"github.com/perdure/perdure/worker"
 )
 
 // The benchmark of moves measures the cost of pushes and pulls: blocks of dense tables and rows of sparse ones, between
@@ -221,7 +222,7 @@ func (t *movesTestbed) plan(ops []string, first bool) (lack string) {
 type movesJob struct {
 	*localrun.Run
 	ended  chan struct{}
-	Client soleWorker
+	Client *worker.Client
 }
 
 // startMovesJob starts a job as `perdure up` does, in its own directory, and joins it. If the job ends by itself, it
@@ -280,8 +281,8 @@ func (b *movesJob) Undisturbed() error {
 }
 
 func (b *movesJob) Close() error {
-	if b.Client.Client != nil {
-		b.Client.Close()
+	if b.Client != nil {
+		_ = b.Client.Close() // never fails
 	}
 	b.Job().End(localrun.ErrExported)
 	<-b.ended

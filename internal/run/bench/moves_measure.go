@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/machine"
+	"github.com/perdure/perdure/worker"
 )
 
 const (
@@ -72,7 +73,7 @@ func (r *movesRun) measure(ctx context.Context, bed movesTestbed) (err error) {
 }
 
 // makeTable creates the table of a bed, and fills a sparse one.
-func makeTable(ctx context.Context, c soleWorker, bed *movesTestbed) (*movedTable, error) {
+func makeTable(ctx context.Context, c *worker.Client, bed *movesTestbed) (*movedTable, error) {
 	spec := perdure.TableSpec{Name: "moved", Rule: perdure.Rule{Kind: bed.Rule}}
 	if bed.Rule != perdure.RuleAdd {
 		spec.Rule.Rate = 0.001
@@ -87,7 +88,7 @@ func makeTable(ctx context.Context, c soleWorker, bed *movesTestbed) (*movedTabl
 		}
 		spec.Rows = bed.Size.Bytes / 4 / int64(spec.Dim)
 	}
-	t, err := c.Table(ctx, spec)
+	t, err := openMoved(ctx, c, spec)
 	if err == nil && spec.Sparse {
 		err = t.fill(ctx)
 	}

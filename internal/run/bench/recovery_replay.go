@@ -147,7 +147,7 @@ func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m replay
 // servers report.
 type replayer struct {
 	*recoveryJob
-	worker, observer soleWorker
+	worker, observer *worker.Client
 	pushed, seen     *movedTable
 	patience         time.Duration // limit for the time until shards serve again
 }
@@ -167,19 +167,18 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 	if p.pushed, err = makeTable(ctx, p.worker, &bed); err != nil {
 		return p, err
 	}
-	c, err := locate.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
+	p.observer, err = locate.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	if err != nil {
 		return p, err
 	}
-	p.observer = soleWorker{Client: c}
-	p.seen, err = p.observer.Table(ctx, p.pushed.Spec())
+	p.seen, err = openMoved(ctx, p.observer, p.pushed.Spec())
 	return p, err
 }
 
 func (p *replayer) close() {
-	for _, c := range []soleWorker{p.worker, p.observer} {
-		if c.Client != nil {
-			c.Close()
+	for _, c := range []*worker.Client{p.worker, p.observer} {
+		if c != nil {
+			_ = c.Close() // never fails
 		}
 	}
 }
