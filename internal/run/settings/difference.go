@@ -74,6 +74,9 @@ func comparedValues(s Run) (map[string]any, error) {
 	s.Version, s.Log, s.Saved, s.Tables, s.Checkpoints.Init = "", nil, nil, nil, nil
 	job := &s.Job
 	job.ID, job.AwaitExport, job.FixedEnd, job.Log, job.LogSecret = "", false, false, "", false
+	if len(s.Faults) == 0 {
+		s.Faults = nil
+	}
 	b, err := json.Marshal(s)
 	if err == nil {
 		s, err = Decode(b)
