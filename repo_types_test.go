@@ -19,13 +19,12 @@ const (
 // ceilings lists the exceptions and their current sizes, which may only decrease. Most of them must be split: see
 // docs/architecture.md.
 var ceilings = map[string]int{
-	"lines internal/core/membership":           5122, // members, their failures, and the resulting decisions
-	"fields ..JobSpec":                         26,   // the JSON form of a job
-	"fields cmd/perdure.cli":                   25,   // commands
-	"fields internal/run/bench.RecoveryResult": 43,   // a line of a table, as JSON
-	"methods internal/core/membership.Core":    44,   // one method per kind of message to the coordinator
-	"methods worker.Client":                    44,   // one method per operation of a program
-	"fields internal/run/rundir.Summary":       40,   // a file, as JSON
+	"lines internal/core/membership":        5122, // members, their failures, and the resulting decisions
+	"fields ..JobSpec":                      26,   // the JSON form of a job
+	"fields cmd/perdure.cli":                25,   // commands
+	"methods internal/core/membership.Core": 44,   // one method per kind of message to the coordinator
+	"methods worker.Client":                 44,   // one method per operation of a program
+	"fields internal/run/rundir.Summary":    40,   // a file, as JSON
 }
 
 // shape holds the sizes of one directory.

@@ -1,27 +1,20 @@
 package main
 
-import (
-	"strings"
-	"testing"
-
-	"github.com/perdure/perdure/internal/run/bench"
-)
+import "testing"
 
 // TestBenchSave compares the written results with the printed lines, and their figures with each other.
 func TestBenchSave(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
-	results, out := benched[bench.RecoveryResult](t, "recovery", "--measure", "save", "--rounds", "1", "--mb", "2")
+	results, out := benched[recoveryLine](t, "recovery", "--measure", "save", "--rounds", "1", "--mb", "2")
 	if len(results) != 2 || results[0].Recovery != "checkpoint:C,async" || results[1].Recovery != "checkpoint:C" {
 		t.Fatalf("measured %+v", results)
 	}
 	for _, r := range results {
-		if !strings.Contains(out, r.SaveLine()+"\n") {
-			t.Errorf("%s is not printed:\n%s", r.SaveLine(), out)
-		}
-		if r.MB != 2 || r.Save.TrainRatio < 0 || r.Save.PauseMs < 0 || r.Save.CalmMs < 0 || r.Save.CopyMs <= 0 ||
-			r.Save.MBPerS <= 0 || r.Save.RawMBPerS <= 0 {
-			t.Errorf("impossible figures: %s", r.SaveLine())
+		wantPrinted(t, out, &r, "  pause %.1f ms", r.Save["pause_ms"])
+		if r.MB != 2 || r.Save["train_ratio"] < 0 || r.Save["pause_ms"] < 0 || r.Save["calm_ms"] < 0 ||
+			r.Save["copy_ms"] <= 0 || r.Save["mb_per_s"] <= 0 || r.Save["raw_mb_per_s"] <= 0 {
+			t.Errorf("impossible figures: %+v", r)
 		}
 	}
 }
@@ -30,16 +23,14 @@ func TestBenchSave(t *testing.T) {
 func TestBenchRows(t *testing.T) {
 	onlyAll(t)
 	t.Parallel()
-	results, out := benched[bench.RecoveryResult](t, "recovery", "--measure", "rows", "--rounds", "1", "--mb", "2")
+	results, out := benched[recoveryLine](t, "recovery", "--measure", "rows", "--rounds", "1", "--mb", "2")
 	if len(results) != 4 || results[0].Recovery != "scar:C,1/8,priority" {
 		t.Fatalf("measured %+v", results)
 	}
 	for _, r := range results {
-		if !strings.Contains(out, r.RowsLine()+"\n") {
-			t.Errorf("%s is not printed:\n%s", r.RowsLine(), out)
-		}
-		if r.MB != 2 || r.Rows.Lost > 1 || r.Rows.MB <= 0 || r.Rows.PauseMs < 0 || r.Rows.CopyMs <= 0 {
-			t.Errorf("impossible figures: %s", r.RowsLine())
+		wantPrinted(t, out, &r, "  stood %.1f ms", r.Rows["stood_ms"])
+		if r.MB != 2 || r.Rows["lost"] > 1 || r.Rows["mb"] <= 0 || r.Rows["pause_ms"] < 0 || r.Rows["copy_ms"] <= 0 {
+			t.Errorf("impossible figures: %+v", r)
 		}
 	}
 }

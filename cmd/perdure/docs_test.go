@@ -404,7 +404,7 @@ var takers = []string{
 	"train --recovery stateless",
 	"train --recovery stateless --log nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1",
 	"log verify a", "checkpoint ls a", "checkpoint prune a --keep 1", "checkpoint export a --to b",
-	"runs ls", "runs compare a b", "runs export a", "study a", "study losses", "report a", "predict a",
+	"runs ls", "runs export a", "study a", "study losses", "report a", "predict a",
 	"bench", "bench workloads", "bench recovery", "server", "worker", "scale", "status", "demo", "data fetch mnist",
 	"data convert jester a", "data make ctr --to a",
 	"version", "init", "coordinator", "host", "keys renew a", "drain a",

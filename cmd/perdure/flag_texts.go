@@ -105,10 +105,9 @@ With auto for C the job chooses the interval. resend means resend:auto, and scar
 		"(code 2) fails the job immediately. The count restarts when the slot's clock advances."},
 	"recovery.take-over-after": {"Reassign the shards of a server gone this long.", "A later " +
 		"replacement is assigned shards again. 0s: wait for the replacement indefinitely (default 30s)."},
-	"recovery.zone": {"The zone of server I; may be repeated.", "A zone is a failure domain, such as a rack. " +
-		"Copies of a shard are kept in different zones if possible (default none)."},
 	"recovery.zones": {"The zones of all servers, assigned in turn.", "With a,b server 0 is in a, 1 in b, 2 in " +
-		"a, and so on (default none)."},
+		"a, and so on. A zone is a failure domain, such as a rack. Copies of a shard are kept in different zones if " +
+		"possible (default none)."},
 	"recovery.retain-mb": {"Updates that each worker retains, in MiB.", "Under resend, workers retain updates " +
 		"until a checkpoint contains them. When half of the limit is used, a checkpoint is made early."},
 	"recovery.log": {"The update log of stateless.", `

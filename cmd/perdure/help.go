@@ -171,9 +171,8 @@ var helps = map[string]string{
 		"job's parent process starts more.",
 	"scale_at": "The clock at which the change takes effect; rejected if a worker has already started it " +
 		"(default the first clock that no worker has started).",
-	"join_join": "Address of the running job, as perdure status shows it, or of its control API, as recorded in the " +
-		"file control in the run's directory. Separate several coordinators with commas; @FILE reads them from a " +
-		"file, again for each attempt.",
+	"join_join": "Address of the running job, as perdure status shows it. Separate several coordinators with commas; " +
+		"@FILE reads them from a file, again for each attempt.",
 	"join_run": "The run's directory, or another directory with a copy of its run.json (default the directory " +
 		"that the job names).",
 	"join_coordinator": "The coordinator's address, for a process that the run's parent starts.",
@@ -230,15 +229,12 @@ var helps = map[string]string{
 	"checkpoint_dir": "A run's directory, its directory of checkpoints, or the URL of its store.",
 	"checkpoint_one": "A run's directory, its directory of checkpoints, or the URL of its store; append @CLOCK " +
 		"to choose the checkpoint of a clock",
-	"runs_compare": "Compare runs: the settings that differ, and how each run ended.",
-	"runs_export":  "Write runs as CSV, or for TensorBoard.",
+	"runs_export": "Write runs as CSV, or for TensorBoard.",
 	"runs_rm": "Delete runs that have ended: all files that they wrote into their directories. Other files " +
 		"stay.",
 	"runs_folders": "Directories of runs, or directories with runs below them (default runs).",
 	"runs_sort": "Sort by name, began, time, result (best first), faults or lost (default the order in which " +
 		"they are found).",
-	"runs_two":         "The runs' directories. A directory with runs below it stands for all of them.",
-	"runs_all":         "Also show settings that do not differ.",
 	"runs_csv":         "Write one row per run: the columns of runs ls, and each setting.",
 	"runs_series":      "Write one row per measurement of each run.",
 	"runs_tensorboard": "Write one directory per run, with its measurements in TensorBoard's format.",

@@ -44,8 +44,9 @@ func TestWorkerJoins(t *testing.T) {
 	dir := newFolder(t)
 	job := start(t, joinable(dir, "kill:worker:1@clock:20+1h")...)
 	awaitEvent(t, dir, "worker:1 is dead", 1)
+	coordinator := awaitStatus(t, dir, `join it at (\S+)\n`)[1]
 	for i := range 2 {
-		worker := start(t, "worker", "--join", controlOf(t, dir), "--secret-file", secretOf(dir))
+		worker := start(t, "worker", "--join", coordinator, "--secret-file", secretOf(dir))
 		awaitStatus(t, dir, fmt.Sprintf(`worker:1 +pid %d .* live +clock [1-9]`, worker.Process.Pid))
 		worker.Signal(syscall.SIGTERM)
 		if code, out, errs := worker.Wait(); code != 0 {

@@ -17,14 +17,12 @@ import (
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	_, dir := trained(t, small("--clocks", "20", "--recovery", "checkpoint:10")...)
-	_, other := trained(t, small("--clocks", "20")...)
 	for _, args := range [][]string{
 		{"version"},
 		{"workloads"},
 		{"data"},
 		{"runs", "ls", dir},
 		{"runs", "show", dir},
-		{"runs", "compare", dir, other},
 		{"status", dir},
 		{"status", "--run", dir},
 		{"checkpoint", "ls", dir},

@@ -41,7 +41,7 @@ type cli struct {
 	Up         upCmd          `cmd:"" help:"Start a coordinator and servers for your own training programs."`
 	Export     exportCmd      `cmd:"" help:"@perdure_export"`
 	Predict    predictCmd     `cmd:"" help:"@perdure_predict"`
-	Runs       runsCmds       `cmd:"" help:"List, show, compare, export and delete runs."`
+	Runs       runsCmds       `cmd:"" help:"List, show, export and delete runs."`
 	Study      studyCmds      `cmd:"" help:"@perdure_study"`
 	Report     reportCmd      `cmd:"" help:"@perdure_report"`
 	Status     statusCmd      `cmd:"" help:"Show the status of a running job."`

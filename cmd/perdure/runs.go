@@ -5,11 +5,10 @@ import (
 )
 
 type runsCmds struct {
-	Ls      runsLsCmd      `cmd:"" help:"List runs, one line each."`
-	Show    runsShowCmd    `cmd:"" help:"Show the status of a run, or how it ended."`
-	Compare runsCompareCmd `cmd:"" help:"@runs_compare"`
-	Export  runsExportCmd  `cmd:"" help:"@runs_export"`
-	Rm      runsRmCmd      `cmd:"" help:"@runs_rm"`
+	Ls     runsLsCmd     `cmd:"" help:"List runs, one line each."`
+	Show   runsShowCmd   `cmd:"" help:"Show the status of a run, or how it ended."`
+	Export runsExportCmd `cmd:"" help:"@runs_export"`
+	Rm     runsRmCmd     `cmd:"" help:"@runs_rm"`
 }
 
 type runsLsCmd struct {
@@ -63,20 +62,6 @@ func (c *runsShowCmd) Run() error {
 	}
 	r.Prices = prices
 	return r.Show(stdout, c.JSON)
-}
-
-type runsCompareCmd struct {
-	Folders []string `arg:"" name:"run" help:"@runs_two"`
-	All     bool     `help:"@runs_all"`
-	JSON    bool     `name:"json" help:"Print JSON, for programs."`
-}
-
-func (c *runsCompareCmd) Run() error {
-	all, err := runs.Find(c.Folders)
-	if err != nil {
-		return err
-	}
-	return runs.Compare(stdout, all, c.All, c.JSON)
 }
 
 type runsExportCmd struct {

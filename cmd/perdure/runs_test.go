@@ -30,7 +30,7 @@ func TestRuns(t *testing.T) {
 	}
 	wantOut(t, 0, []string{"runs", "show", hit}, "1 kill, 0 updates lost", "kill   server:0", "train loss")
 	wantOut(t, 0, []string{"status", "--run", hit}, "1 kill, 0 updates lost", "kill   server:0")
-	wantOut(t, 0, []string{"runs", "compare", calm, hit}, "* faults ", "  model sha256 ")
+	wantOut(t, 0, []string{"runs", "ls", calm, hit}, (*lines[0].Model)[:12])
 	wantOut(t, 0, []string{"runs", "export", root, "--csv", filepath.Join(root, "runs.csv")}, "2 runs")
 	wantOut(t, 0, []string{"report", root, "-o", filepath.Join(root, "all.html")}, "a report of 2 runs")
 	wantOut(t, 0, []string{"report", hit, "-o", filepath.Join(root, "hit.md")}, "a report of 1 run and 4 pictures")
@@ -44,7 +44,7 @@ func TestRuns(t *testing.T) {
 	}{
 		{[]string{"runs", "ls", root}, "there is no run in"},
 		{[]string{"runs", "show", root}, "is not a run's directory"},
-		{[]string{"runs", "compare", filepath.Join(root, "gone")}, "gone does not exist"},
+		{[]string{"runs", "ls", filepath.Join(root, "gone")}, "gone does not exist"},
 		{[]string{"runs", "rm", root}, "is not a run's directory"},
 		{[]string{"report", root}, "there is no run in"},
 	} {

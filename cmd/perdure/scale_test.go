@@ -79,8 +79,8 @@ func TestGuestJoins(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
 	job := start(t, joinable(dir, "slow*2:worker:0@1h", "--recovery", "chain:2", "--consistency", "ssp:2")...)
-	awaitStatus(t, dir, `training, clock [1-9]`)
-	guest := start(t, "worker", "--join", controlOf(t, dir), "--secret-file", secretOf(dir))
+	coordinator := awaitStatus(t, dir, `training, clock [1-9](?s:.*)join it at (\S+)\n`)[1]
+	guest := start(t, "worker", "--join", coordinator, "--secret-file", secretOf(dir))
 	awaitStatus(t, dir, fmt.Sprintf(`worker:3 +pid %d .* live .*, from clock [1-9]`, guest.Process.Pid))
 	for args, want := range map[string]string{
 		"":                             `give either the number of workers`,

@@ -134,7 +134,7 @@ func (u *usage) own() {
 		return
 	}
 	fmt.Fprintln(u.out)
-	u.text("More: --help=GROUP, where GROUP is "+strings.Join(groups, ", ")+". --help-all: all flags.", 0)
+	u.text("More: --help=GROUP, where GROUP is " + strings.Join(groups, ", ") + ". --help-all: all flags.")
 }
 
 // all prints the help with all flags, group by group.
@@ -157,7 +157,7 @@ func (u *usage) all() {
 func (u *usage) head() {
 	fmt.Fprintln(u.out, "Usage:", usageLine(u.node))
 	fmt.Fprintln(u.out)
-	u.text(u.node.Help, 0)
+	u.text(u.node.Help)
 	var rows [][2]string
 	for _, c := range u.node.Children {
 		if !c.Hidden {
@@ -309,9 +309,9 @@ func (u *usage) table(rows [][2]string) {
 }
 
 // text prints a paragraph.
-func (u *usage) text(text string, indent int) {
-	for _, line := range wrapped(text, u.width-indent) {
-		fmt.Fprintf(u.out, "%s%s\n", strings.Repeat(" ", indent), line)
+func (u *usage) text(text string) {
+	for _, line := range wrapped(text, u.width) {
+		fmt.Fprintln(u.out, line)
 	}
 }
 

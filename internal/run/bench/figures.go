@@ -39,15 +39,6 @@ type spread struct{ Median, Min, Max float64 }
 // newSpread returns the spread of v, which must not be empty.
 func newSpread(v []float64) spread { return spread{Median(v), slices.Min(v), slices.Max(v)} }
 
-// spreadOf returns the spread of a measurement over all rounds.
-func spreadOf[T any](rounds []T, what func(*T) float64) spread {
-	var v []float64
-	for i := range rounds {
-		v = append(v, what(&rounds[i]))
-	}
-	return newSpread(v)
-}
-
 func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Min, s.Max) }
 
 // choose returns the elements of all whose names are given, in the order of all. If no names are given, it returns all.
@@ -133,12 +124,3 @@ func writeResults(path string, results any) error {
 
 // milliseconds converts a duration to milliseconds.
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
-
-// medianAndMax returns the median and the maximum, or nil if v is empty.
-func medianAndMax(v []float64) (middle, most *float64) {
-	if len(v) == 0 {
-		return nil, nil
-	}
-	m, x := Median(v), slices.Max(v)
-	return &m, &x
-}

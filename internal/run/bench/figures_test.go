@@ -23,12 +23,6 @@ func TestFigures(t *testing.T) {
 	if got := newSpread([]float64{0.5, 0.25, 1}).String(); got != "0.50 (0.25 to 1.00)" {
 		t.Errorf("spread %s", got)
 	}
-	if middle, most := medianAndMax(nil); middle != nil || most != nil {
-		t.Errorf("of nothing: %v, %v", middle, most)
-	}
-	if middle, most := medianAndMax([]float64{3, 9, 1}); *middle != 3 || *most != 9 {
-		t.Errorf("%v, %v", *middle, *most)
-	}
 }
 
 // TestChoose checks that choices are returned once each and in the order of all.

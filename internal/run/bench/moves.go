@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 	"github.com/perdure/perdure/internal/run/terminal"
 	"github.com/perdure/perdure/internal/run/workload"
+	"github.com/perdure/perdure/worker"
 )
 
 // The benchmark of moves measures the cost of pushes and pulls: blocks of dense tables and rows of sparse ones, between
@@ -112,13 +113,15 @@ func RunMoves(ctx context.Context, out io.Writer, o MovesOptions) error {
 	return writeResults(o.JSON, run.results)
 }
 
-// movesTestbed is a group of measurements on one job, over the same connections.
+// movesTestbed is a group of measurements of one table, in a job of its own.
 type movesTestbed struct {
 	Conns    int
 	Shards   int
 	Socket   string
 	Servers  int    // 0: one
 	Recovery string // "": none
+	Size     moveSize
+	Rule     perdure.RuleKind
 	Lines    []measurement
 }
 
@@ -159,24 +162,17 @@ func (b *MovesOptions) plan() (beds []movesTestbed, skipped []string, err error)
 	}
 	for _, socket := range sockets {
 		for _, n := range conns {
-			for _, lines := range groupMoves(ops, rules, sizes) {
-				if len(lines) == 0 {
-					continue
-				}
-				bed := movesTestbed{Conns: n, Socket: socket, Shards: b.Shards}
-				if b.Shards == 0 {
-					bed.Shards = max(n, usualShards(lines))
-				}
-				for _, m := range lines {
-					m.Conns, m.Socket, m.Shards = n, socket, bed.Shards
-					if lack := missingFor(&m); lack != "" {
-						skipped = append(skipped, lack)
-						continue
+			for _, size := range sizes {
+				for i, rule := range rules {
+					bed := movesTestbed{
+						Conns: n, Socket: socket, Shards: cmp.Or(b.Shards, max(n, size.shards())), Size: size,
+						Rule: perdure.RuleKind(rule),
 					}
-					bed.Lines = append(bed.Lines, m)
-				}
-				if len(bed.Lines) > 0 {
-					beds = append(beds, bed)
+					if lack := bed.plan(ops, i == 0); lack != "" {
+						skipped = append(skipped, lack)
+					} else if len(bed.Lines) > 0 {
+						beds = append(beds, bed)
+					}
 				}
 			}
 		}
@@ -194,61 +190,42 @@ func (b *MovesOptions) plan() (beds []movesTestbed, skipped []string, err error)
 // is still in the processor's cache.
 const largeShards = 8
 
-// usualShards returns the default number of shards for a group of measurements. A small block is a single message;
-// splitting it costs more than applying its parts in parallel saves.
-func usualShards(lines []measurement) int {
-	switch size := lines[0].Size; {
-	case size.large():
+// shards returns the default number of shards. A small block is a single message; splitting it costs more than applying
+// its parts in parallel saves.
+func (s moveSize) shards() int {
+	switch {
+	case s.rows > 0:
+		return min(runtime.NumCPU(), maxShards)
+	case s.Bytes >= 1<<20:
 		return largeShards
-	case size.rows == 0:
-		return 1
 	}
-	return min(runtime.NumCPU(), maxShards)
+	return 1
 }
 
-func (s moveSize) large() bool { return s.rows == 0 && s.Bytes >= 1<<20 }
-
-// groupMoves groups the measurements for one kind of connection by job: small dense tables, large dense tables, and
-// each sparse table separately.
-func groupMoves(ops, rules []string, sizes []moveSize) (groups [][]measurement) {
-	if len(ops) == 1 && ops[0] == "pull" {
-		rules = []string{""}
-	}
-	var dense, large []measurement
-	for i, rule := range rules {
-		var sparse []measurement
-		for _, op := range ops {
-			if op != "push" && i > 0 {
-				continue // the cost does not depend on the rule, or the operation is only a comparison
-			}
-			for _, s := range sizes {
-				m := measurement{Op: op, Size: s}
-				if op == "inc" && s.rows > 0 {
-					continue // rows of sparse tables are always copied
-				}
-				if op != "pull" {
-					m.Rule = perdure.RuleKind(rule)
-				}
-				switch {
-				case s.rows > 0:
-					sparse = append(sparse, m)
-				case s.large():
-					large = append(large, m)
-				default:
-					dense = append(dense, m)
-				}
-			}
+// plan plans the operations on the table. first means that no other rule is measured before: the cost of a pull does
+// not depend on the rule, and an inc is only a comparison. lack is what this machine lacks for them, or "".
+func (t *movesTestbed) plan(ops []string, first bool) (lack string) {
+	for _, op := range ops {
+		if op != "push" && !first || op == "inc" && t.Size.rows > 0 { // rows of sparse tables are always copied
+			continue
 		}
-		groups = append(groups, sparse)
+		m := measurement{Op: op, Size: t.Size, Conns: t.Conns, Socket: t.Socket, Shards: t.Shards}
+		if op != "pull" {
+			m.Rule = t.Rule
+		}
+		if lack := missingFor(&m); lack != "" {
+			return lack
+		}
+		t.Lines = append(t.Lines, m)
 	}
-	return append([][]measurement{dense, large}, groups...)
+	return ""
 }
 
 // movesJob is a job with one server, and with this process as its worker.
 type movesJob struct {
 	*localrun.Run
 	ended  chan struct{}
-	Client soleWorker
+	Client *worker.Client
 }
 
 // startMovesJob starts a job as `perdure up` does, in its own directory, and joins it. If the job ends by itself, it
@@ -307,8 +284,8 @@ func (b *movesJob) Undisturbed() error {
 }
 
 func (b *movesJob) Close() error {
-	if b.Client.Client != nil {
-		b.Client.Close()
+	if b.Client != nil {
+		_ = b.Client.Close() // never fails
 	}
 	b.Job().End(localrun.ErrExported)
 	<-b.ended

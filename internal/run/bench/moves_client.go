@@ -36,11 +36,8 @@ var unixWorks = sync.OnceValue(func() bool {
 	return c.Close() == nil
 })
 
-// soleWorker is this process as the only worker of the job.
-type soleWorker struct{ *worker.Client }
-
-// joinAlone joins a job over the connections that the bed specifies.
-func joinAlone(ctx context.Context, r *localrun.Run, b *movesTestbed) (soleWorker, error) {
+// joinAlone joins a job as its only worker, over the connections that the bed specifies.
+func joinAlone(ctx context.Context, r *localrun.Run, b *movesTestbed) (*worker.Client, error) {
 	c := worker.Config{Coordinator: r.Coordinator(), Secret: r.Secrets().Job, Connections: b.Conns}
 	var network transport.Network
 	switch b.Socket {
@@ -52,22 +49,19 @@ func joinAlone(ctx context.Context, r *localrun.Run, b *movesTestbed) (soleWorke
 	default:
 		network = transport.TCP{Socket: transport.SocketTCP}
 	}
-	w, err := worker.Dial(hooks.NewContext(ctx, hooks.Worker{Network: network}), c)
-	return soleWorker{w}, err
+	return worker.Dial(hooks.NewContext(ctx, hooks.Worker{Network: network}), c)
 }
 
-func (c soleWorker) Close() { _ = c.Client.Close() } // never fails
-
-// Table opens a table.
-func (c soleWorker) Table(ctx context.Context, spec perdure.TableSpec) (*movedTable, error) {
-	t, err := c.Client.Table(ctx, spec)
+// openMoved opens a table.
+func openMoved(ctx context.Context, c *worker.Client, spec perdure.TableSpec) (*movedTable, error) {
+	t, err := c.Table(ctx, spec)
 	return &movedTable{Table: t, c: c}, err
 }
 
 // movedTable is a table to push to and pull from.
 type movedTable struct {
 	*worker.Table
-	c          soleWorker
+	c          *worker.Client
 	Pushes     int
 	computeErr error // error of the last compute
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,11 +8,11 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/machine"
+	"github.com/perdure/perdure/worker"
 )
 
 const (
@@ -50,20 +49,17 @@ func (r *movesRun) measure(ctx context.Context, bed movesTestbed) (err error) {
 		}
 		err = errors.Join(err, job.Close())
 	}()
-	tables, err := makeTables(ctx, job.Client, &bed)
+	table, err := makeTable(ctx, job.Client, &bed)
 	if err != nil {
 		return err
 	}
-	for _, t := range tables {
-		if spec := t.Spec(); !spec.Sparse { // rows of zeros would be sent compressed
-			if err := t.push(ctx, nil, pushDelta(int(spec.Rows)*spec.Dim)); err != nil {
-				return err
-			}
+	if spec := table.Spec(); !spec.Sparse { // rows of zeros would be sent compressed
+		if err := table.push(ctx, nil, pushDelta(int(spec.Rows)*spec.Dim)); err != nil {
+			return err
 		}
 	}
 	for i := range bed.Lines {
-		m := &bed.Lines[i]
-		res, err := r.measureLine(ctx, m, tables[bed.TableOf(m)])
+		res, err := r.measureLine(ctx, &bed.Lines[i], table)
 		if err == nil {
 			err = job.Undisturbed()
 		}
@@ -73,72 +69,30 @@ func (r *movesRun) measure(ctx context.Context, bed movesTestbed) (err error) {
 		fmt.Fprintln(r.out, res.Line())
 		r.results = append(r.results, res)
 	}
-	for _, t := range tables {
-		if err := t.Verify(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return table.Verify(ctx)
 }
 
-// TableOf returns the name of the table that a measurement uses: a push uses a table with its rule, a pull any table of
-// the right size.
-func (b *movesTestbed) TableOf(m *measurement) string {
-	rule := m.Rule
-	if i := slices.IndexFunc(b.Lines, func(m measurement) bool { return m.Rule != "" }); rule == "" && i >= 0 {
-		rule = b.Lines[i].Rule
+// makeTable creates the table of a bed, and fills a sparse one.
+func makeTable(ctx context.Context, c *worker.Client, bed *movesTestbed) (*movedTable, error) {
+	spec := perdure.TableSpec{Name: "moved", Rule: perdure.Rule{Kind: bed.Rule}}
+	if bed.Rule != perdure.RuleAdd {
+		spec.Rule.Rate = 0.001
+		spec.Rule = spec.Rule.WithDefaults()
 	}
-	size := m.Size.Name
-	if m.Size.rows > 0 {
-		size = "rows"
+	if bed.Size.rows > 0 {
+		spec.Sparse, spec.Dim = true, sparseDim
+	} else {
+		spec.Dim = rowDim
+		for bed.Size.Bytes/4/int64(spec.Dim) < int64(bed.Shards) {
+			spec.Dim /= 2
+		}
+		spec.Rows = bed.Size.Bytes / 4 / int64(spec.Dim)
 	}
-	return string(cmp.Or(rule, perdure.RuleAdd)) + "-" + size
-}
-
-// makeTables creates all tables of a bed and fills the sparse ones. A job must have all its tables before its first
-// clock ends.
-func makeTables(ctx context.Context, c soleWorker, bed *movesTestbed) (map[string]*movedTable, error) {
-	tables := map[string]*movedTable{}
-	for i := range bed.Lines {
-		m := &bed.Lines[i]
-		name := bed.TableOf(m)
-		if tables[name] != nil {
-			continue
-		}
-		spec := perdure.TableSpec{Name: name, Rule: ruleOf(name)}
-		if m.Size.rows > 0 {
-			spec.Sparse, spec.Dim = true, sparseDim
-		} else {
-			spec.Dim = rowDim
-			for m.Size.Bytes/4/int64(spec.Dim) < int64(bed.Shards) {
-				spec.Dim /= 2
-			}
-			spec.Rows = m.Size.Bytes / 4 / int64(spec.Dim)
-		}
-		t, err := c.Table(ctx, spec)
-		if err != nil {
-			return nil, err
-		}
-		tables[name] = t
+	t, err := openMoved(ctx, c, spec)
+	if err == nil && spec.Sparse {
+		err = t.fill(ctx)
 	}
-	for _, t := range tables {
-		if t.Spec().Sparse {
-			if err := t.fill(ctx); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return tables, nil
-}
-
-// ruleOf returns the rule that a table's name contains.
-func ruleOf(table string) perdure.Rule {
-	for _, kind := range allRules {
-		if table[:len(kind)] == kind && kind != string(perdure.RuleAdd) {
-			return perdure.Rule{Kind: perdure.RuleKind(kind), Rate: 0.001}.WithDefaults()
-		}
-	}
-	return perdure.Rule{Kind: perdure.RuleAdd}
+	return t, err
 }
 
 // fill stores all rows of a sparse table by pushing once to each.

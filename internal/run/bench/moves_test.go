@@ -25,14 +25,15 @@ func TestBenchMovesWhatItSays(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	m := measurement{Op: "push", Rule: perdure.RuleAdd, Size: moveSizes[0], Conns: 1, Socket: "tcp"}
-	on := movesTestbed{Conns: 1, Shards: 3, Socket: "tcp", Lines: []measurement{m}}
+	on := movesTestbed{
+		Conns: 1, Shards: 3, Socket: "tcp", Size: m.Size, Rule: m.Rule, Lines: []measurement{m},
+	}
 	dir := filepath.Join(t.TempDir(), "job")
 	job, err := startMovesJob(ctx, cancel, dir, &on, "")
 	must(t, err)
 	defer func() { must(t, job.Close()) }()
-	tables, err := makeTables(ctx, job.Client, &on)
+	table, err := makeTable(ctx, job.Client, &on)
 	must(t, err)
-	table := tables[on.TableOf(&m)]
 
 	got, delta := make([]float32, m.Size.Bytes/4), pushDelta(int(m.Size.Bytes/4))
 	push := table.Operation(ctx, &m)
@@ -109,19 +110,26 @@ func TestBenchPlan(t *testing.T) {
 	beds, skipped, err := b.plan()
 	must(t, err)
 	size := moveSizes[1]
-	want := []movesTestbed{{Conns: 1, Shards: 2, Socket: "tcp", Lines: []measurement{
-		{Op: "pull", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
-		{Op: "push", Rule: "add", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
-		{Op: "push", Rule: "sgd", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
-	}}}
+	want := []movesTestbed{
+		{Conns: 1, Shards: 2, Socket: "tcp", Size: size, Rule: "add", Lines: []measurement{
+			{Op: "pull", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
+			{Op: "push", Rule: "add", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
+		}},
+		{Conns: 1, Shards: 2, Socket: "tcp", Size: size, Rule: "sgd", Lines: []measurement{
+			{Op: "push", Rule: "sgd", Size: size, Conns: 1, Shards: 2, Socket: "tcp"},
+		}},
+	}
 	if !reflect.DeepEqual(beds, want) || len(skipped) > 0 {
 		t.Errorf("got  %+v, skipped %q\nwant %+v", beds, skipped, want)
 	}
 
 	// In all: pull, and push with three rules, for six sizes each; inc for the four dense sizes.
+	all := &MovesOptions{Conns: []int{1}, Socket: []string{"tcp"}, Rounds: 1, Time: 1}
+	beds, _, err = all.plan()
+	must(t, err)
 	possible := 0
-	for _, g := range groupMoves(allOps, allRules, moveSizes) {
-		possible += len(g)
+	for _, bed := range beds {
+		possible += len(bed.Lines)
 	}
 	if want := (1+3)*6 + 4; possible != want {
 		t.Errorf("%d measurements of one kind of connection, want %d", possible, want)

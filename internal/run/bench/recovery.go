@@ -146,6 +146,7 @@ func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions
 	}
 	defer os.RemoveAll(dir) // leftovers are in the system's temporary directory
 	run := &recoveryRun{RecoveryOptions: o, recoveryPlan: plan, out: out, dir: dir, terminal: terminal}
+	run.results.ratios = map[perdure.Recovery][]sample{}
 	fmt.Fprint(out, run.header())
 	for _, step := range []struct {
 		name string
@@ -170,7 +171,13 @@ func RunRecovery(ctx context.Context, out, terminal io.Writer, o RecoveryOptions
 			return err
 		}
 	}
-	return writeResults(o.JSON, run.all())
+	if compares := plan.measures["train"] || plan.measures["push"]; compares && !plan.measures["faults"] {
+		for _, strategy := range plan.strategies { // one line for each
+			res := run.blank(strategy)
+			run.results.lines = append(run.results.lines, &res)
+		}
+	}
+	return writeResults(o.JSON, run.results.lines)
 }
 
 // plan parses and checks the flags.
@@ -258,11 +265,33 @@ type recoveryRun struct {
 
 // recoveryResults holds the results so far.
 type recoveryResults struct {
-	train   map[perdure.Recovery]spread // relative to none
-	push    map[perdure.Recovery]spread
-	faulty  []RecoveryResult
-	saves   []RecoveryResult
-	replays []RecoveryResult
+	ratios map[perdure.Recovery][]sample // speeds relative to none
+	lines  []*RecoveryResult
+}
+
+// line returns a line of the results without figures.
+func (r *recoveryRun) line(recovery string, servers, workers, mb int) RecoveryResult {
+	return RecoveryResult{
+		Recovery: recovery, Rounds: r.Rounds, Servers: servers, Workers: workers, Shards: r.Shards, MB: mb,
+	}
+}
+
+// repeat measures the rounds of a line of the results. It prints and stores the line.
+func (r *recoveryRun) repeat(
+	res RecoveryResult, what string, format func(*RecoveryResult) string, round func(i int) (sample, error),
+) error {
+	for i := range r.Rounds {
+		r.progress("%s: round %d of %d", what, i+1, r.Rounds)
+		s, err := round(i)
+		if err != nil {
+			return err
+		}
+		res.samples = append(res.samples, s)
+	}
+	r.progress("")
+	fmt.Fprintln(r.out, format(&res))
+	r.results.lines = append(r.results.lines, &res)
+	return nil
 }
 
 // header describes the measurement and the machine.

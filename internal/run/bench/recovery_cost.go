@@ -37,10 +37,9 @@ func (r *recoveryRun) trainRatios(ctx context.Context) error {
 		}
 	}
 	r.progress("")
-	r.results.train = ratios(speeds)
 	for _, strategy := range r.strategies {
 		fmt.Fprintf(r.out, "%-21s  %10.0f samples/s  %s\n", strategy, Median(speeds[strategy]),
-			r.results.train[strategy])
+			r.compareSpeeds("train_ratio", strategy, speeds))
 	}
 	return nil
 }
@@ -53,17 +52,16 @@ func (r *recoveryRun) againstNone() []perdure.Recovery {
 	return append([]perdure.Recovery{recoverNone}, r.strategies...)
 }
 
-// ratios divides each strategy's speeds by those of none, round by round.
-func ratios(speeds map[perdure.Recovery][]float64) map[perdure.Recovery]spread {
-	of := map[perdure.Recovery]spread{}
-	for strategy, v := range speeds {
-		var parts []float64
-		for round, speed := range v {
-			parts = append(parts, speed/speeds[recoverNone][round])
-		}
-		of[strategy] = newSpread(parts)
+// compareSpeeds records the speeds of a strategy relative to those of none, round by round, and returns their spread.
+func (r *recoveryRun) compareSpeeds(
+	figure string, strategy perdure.Recovery, speeds map[perdure.Recovery][]float64,
+) spread {
+	var parts []float64
+	for round, speed := range speeds[strategy] {
+		parts = append(parts, speed/speeds[recoverNone][round])
+		r.results.ratios[strategy] = append(r.results.ratios[strategy], sample{figure: parts[round]})
 	}
-	return of
+	return newSpread(parts)
 }
 
 const (
@@ -77,7 +75,6 @@ const (
 func (r *recoveryRun) pushRatios(ctx context.Context) error {
 	fmt.Fprintf(r.out, "\npushes of %s, asp: GB/s, median of the rounds; ratio to none in the same round, median "+
 		"(min to max)\n", pushBlock)
-	r.results.push = map[perdure.Recovery]spread{}
 	for _, strategy := range r.strategies {
 		r.progress("pushing under %s", strategy)
 		speeds, err := r.pushAgainstNone(ctx, strategy)
@@ -85,9 +82,8 @@ func (r *recoveryRun) pushRatios(ctx context.Context) error {
 			return err
 		}
 		r.progress("")
-		r.results.push[strategy] = ratios(speeds)[strategy]
 		fmt.Fprintf(r.out, "%-21s  %10.3f GB/s       %s\n", strategy, Median(speeds[strategy]),
-			r.results.push[strategy])
+			r.compareSpeeds("push_ratio", strategy, speeds))
 	}
 	return nil
 }
@@ -150,7 +146,9 @@ func pushTestbed(shards int) movesTestbed {
 		Op: "push", Rule: perdure.RuleAdd, Size: pushedBlock(), Conns: 1, Socket: "tcp",
 		Shards: shards,
 	}
-	return movesTestbed{Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Lines: []measurement{m}}
+	return movesTestbed{
+		Conns: m.Conns, Shards: m.Shards, Socket: m.Socket, Size: m.Size, Rule: m.Rule, Lines: []measurement{m},
+	}
 }
 
 // pusher is a job to push blocks to.
@@ -173,9 +171,7 @@ func (r *recoveryRun) startPusher(
 		return nil, err
 	}
 	p = &pusher{job: job, measured: m}
-	tables, err := makeTables(ctx, job.Client, &bed)
-	if err == nil {
-		p.table = tables[bed.TableOf(&m)]
+	if p.table, err = makeTable(ctx, job.Client, &bed); err == nil {
 		_, err = p.push(ctx)
 	}
 	if err != nil {
@@ -193,30 +189,7 @@ func (p *pusher) push(ctx context.Context) (roundWork, error) {
 
 // blank returns a result of a strategy without a failure.
 func (r *recoveryRun) blank(strategy perdure.Recovery) RecoveryResult {
-	res := RecoveryResult{
-		Recovery: strategy.String(), Trained: r.Workload, Rounds: r.Rounds, Servers: r.Servers,
-		Workers: r.Workers, Shards: r.Shards, MB: r.MB,
-	}
-	if s, ok := r.results.train[strategy]; ok {
-		res.TrainRatio, res.TrainRatioMin, res.TrainRatioMax = &s.Median, &s.Min, &s.Max
-	}
-	if s, ok := r.results.push[strategy]; ok {
-		res.PushRatio, res.PushRatioMin, res.PushRatioMax = &s.Median, &s.Min, &s.Max
-	}
+	res := r.line(strategy.String(), r.Servers, r.Workers, r.MB)
+	res.Trained, res.samples = r.Workload, slices.Clone(r.results.ratios[strategy])
 	return res
-}
-
-// all returns all lines. A strategy without measured failures has one line.
-func (r *recoveryRun) all() []RecoveryResult {
-	results := slices.Concat(r.results.faulty, r.results.saves, r.results.replays)
-	if r.measures["faults"] {
-		return results
-	}
-	if !r.measures["train"] && !r.measures["push"] {
-		return results
-	}
-	for _, strategy := range r.strategies {
-		results = append(results, r.blank(strategy))
-	}
-	return results
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,15 +39,21 @@ type replaySample struct {
 	bare    time.Duration // the time a reader needs that discards the bytes
 }
 
-// mbPerS returns the speed of reading, from the additional time compared with an empty log. It is 0 if there was none.
-func (p *replaySample) mbPerS() float64 {
-	if p.serving <= p.empty {
-		return 0
+// sample returns the figures of the round. The speed of reading comes from the additional time compared with an empty
+// log; without any, there is no speed.
+func (p *replaySample) sample() sample {
+	mb := float64(p.bytes) / 1e6
+	bare := mb / p.bare.Seconds()
+	s := sample{
+		"replay_serving_ms": milliseconds(p.serving), "replay_empty_ms": milliseconds(p.empty), "replay_mb": mb,
+		"replay_bare_mb_per_s": bare,
 	}
-	return float64(p.bytes) / 1e6 / (p.serving - p.empty).Seconds()
+	if p.serving > p.empty {
+		speed := mb / (p.serving - p.empty).Seconds()
+		s["replay_mb_per_s"], s["replay_of_bare"] = speed, speed/bare
+	}
+	return s
 }
-
-func (p *replaySample) bareMBPerS() float64 { return float64(p.bytes) / 1e6 / p.bare.Seconds() }
 
 // replaySize returns the minimum number of MB to push.
 func (b *RecoveryOptions) replaySize() int {
@@ -110,20 +115,12 @@ func (r *recoveryRun) allReplays(ctx context.Context) error {
 		"and the same before any push; MB read back; MB/s, computed from the difference of the two times, and its "+
 		"ratio to a reader that discards the updates; median (min to max)\n",
 		r.replaySize(), pushBlock, s.Job.Servers, s.Job.Shards, r.Rounds)
-	var rounds []replaySample
-	for i := range r.Rounds {
-		r.progress("reading the update log again: round %d of %d", i+1, r.Rounds)
-		one, err := r.replayRound(ctx, i%2 > 0)
-		if err != nil {
-			return err
-		}
-		rounds = append(rounds, one)
-	}
-	res := r.replayResult(s.Job.Servers, rounds)
-	r.progress("")
-	fmt.Fprintln(r.out, res.ReplayLine())
-	r.results.replays = append(r.results.replays, res)
-	return nil
+	res := r.line(string(perdure.RecoverStateless), s.Job.Servers, 1, r.replaySize())
+	return r.repeat(res, "reading the update log again", (*RecoveryResult).replayLine,
+		func(i int) (sample, error) {
+			one, err := r.replayRound(ctx, i%2 > 0)
+			return one.sample(), err
+		})
 }
 
 // replayRound runs one job through both kills. bareFirst decides whether the bare reader reads before the server,
@@ -150,7 +147,7 @@ func (r *recoveryRun) replayRound(ctx context.Context, bareFirst bool) (m replay
 // servers report.
 type replayer struct {
 	*recoveryJob
-	worker, observer soleWorker
+	worker, observer *worker.Client
 	pushed, seen     *movedTable
 	patience         time.Duration // limit for the time until shards serve again
 }
@@ -167,24 +164,21 @@ func (j *recoveryJob) joinReplay(ctx context.Context) (p *replayer, err error) {
 	if p.worker, err = joinAlone(ctx, j.Run, &bed); err != nil {
 		return p, err
 	}
-	tables, err := makeTables(ctx, p.worker, &bed)
+	if p.pushed, err = makeTable(ctx, p.worker, &bed); err != nil {
+		return p, err
+	}
+	p.observer, err = locate.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
 	if err != nil {
 		return p, err
 	}
-	p.pushed = tables[bed.TableOf(&bed.Lines[0])]
-	c, err := locate.Observe(ctx, worker.Config{Coordinator: j.Coordinator(), Secret: j.Secrets().Job})
-	if err != nil {
-		return p, err
-	}
-	p.observer = soleWorker{Client: c}
-	p.seen, err = p.observer.Table(ctx, p.pushed.Spec())
+	p.seen, err = openMoved(ctx, p.observer, p.pushed.Spec())
 	return p, err
 }
 
 func (p *replayer) close() {
-	for _, c := range []soleWorker{p.worker, p.observer} {
-		if c.Client != nil {
-			c.Close()
+	for _, c := range []*worker.Client{p.worker, p.observer} {
+		if c != nil {
+			_ = c.Close() // never fails
 		}
 	}
 }
@@ -364,41 +358,4 @@ func checkNoSnapshots(in store.Store, shards []perdure.ShardID) error {
 		}
 	}
 	return nil
-}
-
-// replayResult summarizes the rounds.
-func (r *recoveryRun) replayResult(servers int, rounds []replaySample) RecoveryResult {
-	over := func(what func(p *replaySample) float64) (middle, least, most *float64) {
-		s := spreadOf(rounds, what)
-		return &s.Median, &s.Min, &s.Max
-	}
-	res := RecoveryResult{
-		Recovery: string(perdure.RecoverStateless), Rounds: r.Rounds, Servers: servers, Workers: 1,
-		Shards: r.Shards, MB: r.replaySize(),
-	}
-	serving := func(p *replaySample) float64 { return milliseconds(p.serving) }
-	empty := func(p *replaySample) float64 { return milliseconds(p.empty) }
-	res.ReplayServingMs, res.ReplayServingMsMin, res.ReplayServingMsMax = over(serving)
-	res.ReplayEmptyMs, res.ReplayEmptyMsMin, res.ReplayEmptyMsMax = over(empty)
-	res.ReplayMB, _, _ = over(func(p *replaySample) float64 { return float64(p.bytes) / 1e6 })
-	res.ReplayBareMBPerS, _, _ = over((*replaySample).bareMBPerS)
-	if _, least, _ := over((*replaySample).mbPerS); *least > 0 {
-		res.ReplayMBPerS, res.ReplayMBPerSMin, res.ReplayMBPerSMax = over((*replaySample).mbPerS)
-		res.ReplayOfBare, _, _ = over(func(p *replaySample) float64 { return p.mbPerS() / p.bareMBPerS() })
-	}
-	return res
-}
-
-// ReplayLine formats the result of reading the log back.
-func (r *RecoveryResult) ReplayLine() string {
-	rate := fmt.Sprintf("no MB/s: a round took no longer than one with nothing to read; a bare reader reaches %.0f",
-		*r.ReplayBareMBPerS)
-	if r.ReplayMBPerS != nil {
-		rate = fmt.Sprintf("%.0f MB/s (%.0f to %.0f), %.2f of a bare reader's %.0f", *r.ReplayMBPerS,
-			*r.ReplayMBPerSMin, *r.ReplayMBPerSMax, *r.ReplayOfBare, *r.ReplayBareMBPerS)
-	}
-	return strings.TrimRight(fmt.Sprintf("%-21s  %.1f ms (%.1f to %.1f), with nothing to read %.1f (%.1f to %.1f)  "+
-		"%.1f MB, %s",
-		r.Recovery, *r.ReplayServingMs, *r.ReplayServingMsMin, *r.ReplayServingMsMax,
-		*r.ReplayEmptyMs, *r.ReplayEmptyMsMin, *r.ReplayEmptyMsMax, *r.ReplayMB, rate), " ")
 }

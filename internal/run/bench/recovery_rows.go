@@ -19,15 +19,6 @@ func rowsWindow(mb int) time.Duration {
 	return max(minRowsWindow, time.Duration(float64(mb)/saveMBPerS*float64(time.Second)))
 }
 
-// rowsSample is the result of one round for a selector.
-type rowsSample struct {
-	lost   float64       // clocks lost, as a share of those of a job that saves nothing
-	mb     float64       // saved in a window
-	paused time.Duration // total pause of the shards while an eighth is chosen and copied
-	pause  time.Duration // the longest clock, minus the longest without saving
-	copy   time.Duration // the time to copy the bytes of one save in memory
-}
-
 // pace is the speed of a job in a window.
 type pace struct {
 	perSecond float64
@@ -48,26 +39,23 @@ func (r *recoveryRun) allRowSaves(ctx context.Context) error {
 	for _, selector := range []perdure.Selector{
 		perdure.SelectPriority, perdure.SelectRound, perdure.SelectRandom, perdure.SelectUsed,
 	} {
-		var rounds []rowsSample
-		for i := range r.Rounds {
-			r.progress("rows chosen by %s: round %d of %d", selector, i+1, r.Rounds)
-			c, err := r.rowsRound(ctx, selector, mb)
-			if err != nil {
-				return err
-			}
-			rounds = append(rounds, c)
+		res := r.line("scar:C,1/8,"+string(selector), r.Servers, r.Workers, mb)
+		err := r.repeat(res, "rows chosen by "+string(selector), (*RecoveryResult).rowsLine,
+			func(int) (sample, error) { return r.rowsRound(ctx, selector, mb) })
+		if err != nil {
+			return err
 		}
-		res := r.rowsResult(selector, mb, rounds)
-		r.progress("")
-		fmt.Fprintln(r.out, res.RowsLine())
-		r.results.saves = append(r.results.saves, res)
 	}
 	return nil
 }
 
-// rowsRound trains under none and then under scar. Under scar it first waits until each row has been saved.
-func (r *recoveryRun) rowsRound(ctx context.Context, selector perdure.Selector, mb int) (c rowsSample, err error) {
+// rowsRound trains under none and then under scar. Under scar it first waits until each row has been saved. It
+// measures the clocks lost, relative to a job that saves nothing; the MB saved in a window; the total pause of the
+// shards while an eighth of the rows is chosen and copied; the longest clock beyond that of the other job, which
+// includes the load of writing on cores and disk; and the time to copy the bytes of one save in memory.
+func (r *recoveryRun) rowsRound(ctx context.Context, selector perdure.Selector, mb int) (c sample, err error) {
 	var none, saving pace
+	var saved, stood float64 // MB in a window, and seconds for an eighth of the rows
 	window := rowsWindow(mb)
 	err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) (err error) {
 		none, err = j.pace(ctx, window/5, window)
@@ -97,15 +85,17 @@ func (r *recoveryRun) rowsRound(ctx context.Context, selector perdure.Selector, 
 				return err
 			}
 		}
-		c.mb = float64(after.Bytes-before.Bytes) / 1e6
-		stood := (after.PausedSeconds - before.PausedSeconds) * perdure.DefaultShare * float64(mb) / c.mb
-		c.paused = time.Duration(stood * float64(time.Second))
+		saved = float64(after.Bytes-before.Bytes) / 1e6
+		stood = (after.PausedSeconds - before.PausedSeconds) * perdure.DefaultShare * float64(mb) / saved
 		return nil
 	})
-	c.lost = 1 - saving.perSecond/none.perSecond
-	c.pause = max(0, saving.longest-none.longest)
-	c.copy = copyTime(max(1, int(float64(mb)*perdure.DefaultShare)))
-	return c, err
+	longer := milliseconds(max(0, saving.longest-none.longest))
+	whole := milliseconds(copyTime(max(1, int(float64(mb)*perdure.DefaultShare))))
+	return sample{
+		"rows.mb": saved, "rows.lost": 1 - saving.perSecond/none.perSecond,
+		"rows.stood_ms": 1e3 * stood, "rows.stood_of_copy": 1e3 * stood / whole,
+		"rows.pause_ms": longer, "rows.pause_of_copy": longer / whole, "rows.copy_ms": whole,
+	}, err
 }
 
 // pace trains for the time warm and then for a window. On a busy machine it repeats the window until a clock ends.
@@ -138,31 +128,4 @@ func (j *recoveryJob) savedRows(ctx context.Context) (all protocol.RowSaving, er
 		return all, err
 	}
 	return *s.Saving.Rows, nil
-}
-
-// rowsResult summarizes the rounds.
-func (r *recoveryRun) rowsResult(selector perdure.Selector, mb int, rounds []rowsSample) RecoveryResult {
-	lost := spreadOf(rounds, func(c *rowsSample) float64 { return c.lost })
-	middle := func(what func(c *rowsSample) float64) float64 { return spreadOf(rounds, what).Median }
-	return RecoveryResult{
-		Recovery: "scar:C,1/8," + string(selector), Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers,
-		Shards: r.Shards, MB: mb,
-		Rows: &rowCosts{
-			Lost: lost.Median, LostMin: lost.Min, LostMax: lost.Max,
-			MB:          middle(func(c *rowsSample) float64 { return c.mb }),
-			StoodMs:     middle(func(c *rowsSample) float64 { return milliseconds(c.paused) }),
-			StoodOfCopy: middle(func(c *rowsSample) float64 { return float64(c.paused) / float64(c.copy) }),
-			PauseMs:     middle(func(c *rowsSample) float64 { return milliseconds(c.pause) }),
-			CopyMs:      middle(func(c *rowsSample) float64 { return milliseconds(c.copy) }),
-			PauseOfCopy: middle(func(c *rowsSample) float64 { return float64(c.pause) / float64(c.copy) }),
-		},
-	}
-}
-
-// RowsLine formats the result of saving rows individually.
-func (r *RecoveryResult) RowsLine() string {
-	c := r.Rows
-	return fmt.Sprintf("%-21s  %.1f %% (%.1f to %.1f)  %.0f MB  paused %.1f ms, %.2f of a copy's %.1f ms; longest "+
-		"clock +%.1f ms",
-		r.Recovery, 100*c.Lost, 100*c.LostMin, 100*c.LostMax, c.MB, c.StoodMs, c.StoodOfCopy, c.CopyMs, c.PauseMs)
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -26,18 +25,6 @@ const (
 	saveWarming   = 500 * time.Millisecond
 )
 
-// saveSample is the result of one round.
-type saveSample struct {
-	speed float64       // clocks per second after the cut, relative to before
-	lost  float64       // clocks lost until the checkpoint is durable, relative to the window
-	pause time.Duration // the longest clock until the checkpoint is durable, minus a typical clock
-	calm  time.Duration // the same, in as much time before the cut
-	copy  time.Duration // the time to copy as much in memory
-	ofRaw float64       // speed of writing, relative to a plain file
-	mbPerS,
-	rawMBPerS float64
-}
-
 // allSaves measures the cost of checkpoints that are written during training, and of those for which training pauses.
 func (r *recoveryRun) allSaves(ctx context.Context) error {
 	mb := r.MB
@@ -54,19 +41,11 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 		if async {
 			name += ",async"
 		}
-		var rounds []saveSample
-		for i := range r.Rounds {
-			r.progress("saving under %s: round %d of %d", name, i+1, r.Rounds)
-			s, err := r.saveRound(ctx, async, mb, window)
-			if err != nil {
-				return err
-			}
-			rounds = append(rounds, s)
+		err := r.repeat(r.line(name, r.Servers, r.Workers, mb), "saving under "+name, (*RecoveryResult).saveLine,
+			func(int) (sample, error) { return r.saveRound(ctx, async, mb, window) })
+		if err != nil {
+			return err
 		}
-		res := r.saveResult(name, mb, rounds)
-		r.progress("")
-		fmt.Fprintln(r.out, res.SaveLine())
-		r.results.saves = append(r.results.saves, res)
 	}
 	return nil
 }
@@ -77,7 +56,7 @@ func (r *recoveryRun) saveRound(
 	async bool,
 	mb int,
 	window time.Duration,
-) (s saveSample, err error) {
+) (s sample, err error) {
 	var clock float64 // duration of a clock in seconds
 	err = r.withJob(ctx, recoverNone, mb, func(ctx context.Context, j *recoveryJob) error {
 		for j.reached(1).IsZero() {
@@ -137,10 +116,13 @@ func (r *recoveryRun) inJob(
 	return errors.Join(err, j.close(), os.RemoveAll(j.Dir().Path()))
 }
 
-// measureSave waits until the first checkpoint is durable, and until the end of the window.
+// measureSave waits until the first checkpoint is durable, and until the end of the window. It measures the rate of
+// clocks after the cut, relative to before; the clocks lost until the checkpoint is durable, relative to the window;
+// the longest pause of training until then, in as much time before the cut, and relative to a copy of as much in
+// memory; the speed of writing until it is durable, and that of a plain file while the same job trains.
 func (j *recoveryJob) measureSave(
 	ctx context.Context, every perdure.Clock, mb int, window time.Duration, rawFile string,
-) (s saveSample, err error) {
+) (s sample, err error) {
 	var durable time.Time
 	for durable.IsZero() {
 		if err := pause(ctx, pollInterval); err != nil {
@@ -169,14 +151,12 @@ func (j *recoveryJob) measureSave(
 		return s, fmt.Errorf("no clock ended in the %v before the checkpoint: the machine is too busy; "+
 			"choose a smaller --mb", cut.Sub(began).Round(time.Millisecond))
 	}
-	s.speed = perSecond(laps, cut, cut.Add(window)) / before
 	perClock := time.Duration(float64(j.Settings().Job.Slots) / before * float64(time.Second))
 	took := durable.Sub(cut)
 	around := (perSecond(laps, cut.Add(-saveAround), cut) + perSecond(laps, durable, durable.Add(saveAround))) / 2
-	s.lost = (1 - perSecond(laps, cut, durable)/around) * took.Seconds() / window.Seconds()
-	s.pause = max(0, longestBegun(laps, cut, durable)-perClock)
-	s.calm = max(0, longestEnded(laps, cut.Add(-took), cut)-perClock)
-	s.mbPerS = float64(mb) / took.Seconds()
+	lost := (1 - perSecond(laps, cut, durable)/around) * took.Seconds() / window.Seconds()
+	longer := milliseconds(max(0, longestBegun(laps, cut, durable)-perClock))
+	calm := milliseconds(max(0, longestEnded(laps, cut.Add(-took), cut)-perClock))
 	var copies []time.Duration
 	var raws []float64
 	for range saveTries {
@@ -186,9 +166,12 @@ func (j *recoveryJob) measureSave(
 		}
 		raws, copies = append(raws, raw), append(copies, copyTime(mb))
 	}
-	s.rawMBPerS, s.copy = Median(raws), Median(copies)
-	s.ofRaw = s.mbPerS / s.rawMBPerS
-	return s, nil
+	whole, speed, raw := milliseconds(Median(copies)), float64(mb)/took.Seconds(), Median(raws)
+	return sample{
+		"save.train_ratio": perSecond(laps, cut, cut.Add(window)) / before, "save.lost": lost,
+		"save.pause_ms": longer, "save.calm_ms": calm, "save.copy_ms": whole, "save.pause_of_copy": longer / whole,
+		"save.mb_per_s": speed, "save.raw_mb_per_s": raw, "save.of_raw": speed / raw,
+	}, nil
 }
 
 // longestBegun returns the longest lap that began before to and ended after from. The part before from does not count.
@@ -244,34 +227,4 @@ func copyTime(mb int) time.Duration {
 	start := time.Now()
 	copy(to, from)
 	return time.Since(start)
-}
-
-// saveResult summarizes the rounds.
-func (r *recoveryRun) saveResult(name string, mb int, rounds []saveSample) RecoveryResult {
-	speed := spreadOf(rounds, func(s *saveSample) float64 { return s.speed })
-	lost := spreadOf(rounds, func(s *saveSample) float64 { return s.lost })
-	middle := func(what func(s *saveSample) float64) float64 { return spreadOf(rounds, what).Median }
-	return RecoveryResult{
-		Recovery: name, Rounds: r.Rounds, Servers: r.Servers, Workers: r.Workers, Shards: r.Shards, MB: mb,
-		Save: &saveCosts{
-			TrainRatio: speed.Median, TrainRatioMin: speed.Min, TrainRatioMax: speed.Max,
-			Lost: lost.Median, LostMin: lost.Min, LostMax: lost.Max,
-			PauseMs:     middle(func(s *saveSample) float64 { return milliseconds(s.pause) }),
-			CalmMs:      middle(func(s *saveSample) float64 { return milliseconds(s.calm) }),
-			CopyMs:      middle(func(s *saveSample) float64 { return milliseconds(s.copy) }),
-			PauseOfCopy: middle(func(s *saveSample) float64 { return float64(s.pause) / float64(s.copy) }),
-			MBPerS:      middle(func(s *saveSample) float64 { return s.mbPerS }),
-			RawMBPerS:   middle(func(s *saveSample) float64 { return s.rawMBPerS }),
-			OfRaw:       middle(func(s *saveSample) float64 { return s.ofRaw }),
-		},
-	}
-}
-
-// SaveLine formats the result of a checkpoint.
-func (r *RecoveryResult) SaveLine() string {
-	s := r.Save
-	return strings.TrimRight(fmt.Sprintf("%-21s  %.3f (%.3f to %.3f)  %.1f %% (%.1f to %.1f)  pause %.1f ms (%.1f), "+
-		"%.2f of a copy's %.1f ms  %.0f MB/s, %.2f of a plain file's %.0f",
-		r.Recovery, s.TrainRatio, s.TrainRatioMin, s.TrainRatioMax, 100*s.Lost, 100*s.LostMin, 100*s.LostMax,
-		s.PauseMs, s.CalmMs, s.PauseOfCopy, s.CopyMs, s.MBPerS, s.OfRaw, s.RawMBPerS), " ")
 }

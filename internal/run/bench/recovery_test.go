@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"io"
 	"math"
 	"os"
@@ -51,23 +52,29 @@ func TestWhole(t *testing.T) {
 // TestReplayed checks that the rate comes from the additional time of reading, and that there is no rate if some round
 // had none.
 func TestReplayed(t *testing.T) {
-	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Shards: 4}}
 	const ms = time.Millisecond
 	rounds := []replaySample{
 		{empty: 100 * ms, serving: 1100 * ms, bytes: 300e6, bare: 500 * ms},
 		{empty: 120 * ms, serving: 1620 * ms, bytes: 300e6, bare: 1000 * ms},
 		{empty: 110 * ms, serving: 610 * ms, bytes: 300e6, bare: 600 * ms},
 	}
-	res := r.replayResult(1, rounds)
+	summed := func() *RecoveryResult {
+		r := &RecoveryResult{Recovery: "stateless"}
+		for i := range rounds {
+			r.samples = append(r.samples, rounds[i].sample())
+		}
+		return r
+	}
 	want := "1100.0 ms (610.0 to 1620.0), with nothing to read 110.0 (100.0 to 120.0)  300.0 MB, 300 MB/s (200 to " +
 		"600), 0.67 of a bare reader's 500"
-	if got := res.ReplayLine(); !strings.HasSuffix(got, want) || res.MB != replayMB {
+	if got := summed().replayLine(); !strings.HasSuffix(got, want) {
 		t.Errorf("summed up as %s; want %s", got, want)
 	}
 	rounds[1].serving = rounds[1].empty
-	res = r.replayResult(1, rounds)
-	if got, want := res.ReplayLine(), "no MB/s: a round took no longer than one with nothing to read; a bare "+
-		"reader reaches 500"; !strings.HasSuffix(got, want) || res.ReplayMBPerS != nil || res.ReplayOfBare != nil {
+	res := summed()
+	if got, want := res.replayLine(), "no MB/s: a round took no longer than one with nothing to read; a bare "+
+		"reader reaches 500"; !strings.HasSuffix(got, want) || res.value("replay_mb_per_s") != nil ||
+		res.value("replay_of_bare") != nil {
 		t.Errorf("summed up as %s; want %s", got, want)
 	}
 }
@@ -238,23 +245,54 @@ func TestCatchUp(t *testing.T) {
 			clocks = append(clocks, lap{to: at(ms)})
 		}
 	}
-	c := newCatchUp(sent, 50e6, reads, clocks, struck)
+	c := sample{}
+	bytes := c.addCatchUp(sent, 50e6, reads, clocks, struck)
 	near := func(got, want float64) bool { return math.Abs(got-want) < 0.01*want }
-	if !near(c.gbPerS, 1.0/3) || !near(c.readRatio, 1) || !near(c.clockRatio, 0.5) {
-		t.Errorf("got %+v, want 0.333 GB/s, 1 and 0.5 of before", c)
+	if !near(bytes, 100e6) || !near(c["catch_up_gb_per_s"], 1.0/3) || !near(c["catch_up_read_ratio"], 1) ||
+		!near(c["catch_up_clock_ratio"], 0.5) {
+		t.Errorf("got %g bytes, %+v, want 0.333 GB/s, 1 and 0.5 of before", bytes, c)
 	}
-	if c := newCatchUp(sent[:2], 50e6, reads, clocks, struck); c != (catchUp{}) {
-		t.Errorf("%+v without a server that joined", c)
+	c = sample{}
+	if n := c.addCatchUp(sent[:2], 50e6, reads, clocks, struck); n != 0 || len(c) != 0 {
+		t.Errorf("%g bytes, %+v without a server that joined", n, c)
 	}
-	r := &recoveryRun{RecoveryOptions: RecoveryOptions{Snapshot: true}}
-	res := r.faultResult(perdure.Recovery{Kind: perdure.RecoverChain, Replicas: 3}, &allFailures[0],
-		[]outage{{
-			detected: -1, get: time.Millisecond,
-			catchUp: catchUp{bytes: 1, gbPerS: 0.5, readRatio: 1, clockRatio: 1}, raw: catchUp{1, 2, 0.25, 0.75},
-		}})
-	if res.DetectedMsMedian != nil || *res.ServingAgainMsMedian != 1 ||
-		!strings.HasSuffix(res.Line(), "0.500; 1.00, 1.00 (0.25 of a plain copy: 2.000; 0.25, 0.75)") {
-		t.Errorf("summed up as %s", res.Line())
+	res := RecoveryResult{Recovery: "chain:3", Fault: "kill:head", samples: []sample{{
+		"longest_get_ms": 1, "longest_clock_ms": 0, "serving_again_ms": 1,
+		"catch_up_gb_per_s": 0.5, "catch_up_read_ratio": 1, "catch_up_clock_ratio": 1,
+		"catch_up_raw_gb_per_s": 2, "catch_up_raw_read_ratio": 0.25, "catch_up_raw_clock_ratio": 0.75,
+		"catch_up_of_raw": 0.25,
+	}}}
+	if res.value("detected_ms_median") != nil || res.value("serving_again_ms_median") != 1.0 ||
+		!strings.HasSuffix(res.faultLine(), "0.500; 1.00, 1.00 (0.25 of a plain copy: 2.000; 0.25, 0.75)") {
+		t.Errorf("summed up as %s", res.faultLine())
+	}
+}
+
+// TestResultKeys checks the form of a line in the results file: medians and extremes over the rounds, objects for
+// groups of figures, and null for all that was not measured.
+func TestResultKeys(t *testing.T) {
+	r := &RecoveryResult{Recovery: "none", Rounds: 3, samples: []sample{
+		{"train_ratio": 1},
+		{"train_ratio": 0.5},
+		{"train_ratio": 0.75, "drain.mb": 2, "drain.updates_lost": 7},
+		{"drain.mb": 1, "drain.updates_lost": 0},
+	}}
+	text, err := json.Marshal(r)
+	must(t, err)
+	var got map[string]any
+	must(t, json.Unmarshal(text, &got))
+	want := map[string]any{
+		"recovery": "none", "rounds": 3.0, "train_ratio": 0.75, "train_ratio_min": 0.5, "train_ratio_max": 1.0,
+		"push_ratio": nil, "save": nil, "rows": nil, "replay_mb": nil, "detected_ms_median": nil,
+	}
+	for key, v := range want {
+		if is, there := got[key]; !there || is != v {
+			t.Errorf("%s is %v, want %v", key, is, v)
+		}
+	}
+	if drain, _ := got["drain"].(map[string]any); drain["mb"] != 2.0 || drain["updates_lost"] != 7.0 ||
+		drain["seconds"] != nil {
+		t.Errorf("drain: %v", drain)
 	}
 }
 
@@ -277,19 +315,25 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestDrains checks the summary of servers that handed over their shards, and that there is none if no server did.
+// TestDrains checks the summary of servers that handed over their shards, which is empty if no server did.
 func TestDrains(t *testing.T) {
-	var r RecoveryResult
-	if r.addDrains([]outage{{}, {}}); r.Drain != nil || r.drain() != "" {
-		t.Errorf("no server handed over: %+v", r.Drain)
+	r := RecoveryResult{samples: []sample{{}, {}}}
+	if r.drain() != "" {
+		t.Errorf("no server handed over: %s", r.drain())
 	}
-	r.addDrains([]outage{
-		{drained: &drainSample{mb: 100, seconds: 0.5, tcp: 1000, file: 200}},
-		{drained: &drainSample{mb: 300, seconds: 0.1, tcp: 500, file: 400, lost: 2}},
-		{drained: &drainSample{mb: 200, seconds: 0.2, tcp: 400, file: 300, lost: 2}},
-	})
-	const want = "\n  hands over 200.0 MB in 0.20 s (0.10 to 0.50); 2 updates lost; plain TCP 500 MB/s, 0.40 s; " +
-		"a plain file 300 MB/s, 0.67 s"
+	r.samples = []sample{
+		{
+			"drain.mb": 100, "drain.seconds": 0.5, "drain.tcp_mb_per_s": 1000, "drain.tcp_seconds": 0.1,
+			"drain.file_mb_per_s": 200, "drain.file_seconds": 0.5, "drain.updates_lost": 0,
+		},
+		{
+			"drain.mb": 300, "drain.seconds": 0.1, "drain.tcp_mb_per_s": 500, "drain.tcp_seconds": 0.6,
+			"drain.file_mb_per_s": 400, "drain.file_seconds": 0.75, "drain.updates_lost": 2,
+		},
+		{"drain.mb": 200, "drain.seconds": 0.2, "drain.updates_lost": 2},
+	}
+	const want = "\n  hands over 200.0 MB in 0.20 s (0.10 to 0.50); 2 updates lost; plain TCP 1000 MB/s, 0.60 s; " +
+		"a plain file 400 MB/s, 0.75 s"
 	if got := r.drain(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

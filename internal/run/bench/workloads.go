@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -69,10 +70,21 @@ type WorkloadsResult struct {
 type contender struct {
 	name, data, unit string
 	workload         string // for perdure train; "": the name
+	path             string // of the data, for perdure train; "": none is named
+	flags            string // more of them
 	clocks           int64
-	flags            []string                                // for perdure train
-	plain            func(perdure.Clock) (samples int)       // continues training
-	samples          func(workers int, clocks int64) float64 // of a job
+	perClock         float64 // samples of a clock
+	perWorker        bool    // perClock is for each worker
+	// plain continues training in a plain loop
+	plain func(perdure.Clock) (samples int, err error)
+}
+
+// samples returns the number of samples in clocks of a job.
+func (c *contender) samples(workers int) float64 {
+	if !c.perWorker {
+		workers = 1
+	}
+	return c.perClock * float64(workers) * float64(c.clocks)
 }
 
 // RunWorkloads runs the benchmark, prints each line as soon as it is measured, and writes the results.
@@ -105,7 +117,9 @@ func RunWorkloads(ctx context.Context, out io.Writer, b WorkloadsOptions) error 
 	fmt.Fprintf(out, columns, "workload", "data", "workers", "per second", "plain loop", "ratio (min to max)")
 	results := []WorkloadsResult{}
 	for _, c := range contenders {
-		c.plain(perdure.Clock(c.clocks)) // warm up
+		if _, err := c.plain(perdure.Clock(c.clocks)); err != nil { // warm up
+			return err
+		}
 		for _, workers := range b.Workers {
 			r, err := b.measure(ctx, c, workers, dir)
 			if err != nil {
@@ -167,14 +181,10 @@ func (b *WorkloadsOptions) mf() (*contender, error) {
 	}
 	return &contender{
 		name: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s", clocks: b.Clocks,
-		flags: []string{
-			"--data", b.Data, "--whole-users", "--lr", "0.001", "--clock-fraction",
-			fmt.Sprint(o.ClockFraction), "--rank", strconv.Itoa(o.Rank),
-		},
-		plain: func(clocks perdure.Clock) int { n, _ := p.Run(clocks); return n },
-		samples: func(_ int, clocks int64) float64 {
-			return float64(data.Train.Len()) * o.ClockFraction * float64(clocks)
-		},
+		path:     b.Data,
+		flags:    fmt.Sprintf("--whole-users --lr 0.001 --clock-fraction %v --rank %d", o.ClockFraction, o.Rank),
+		perClock: float64(data.Train.Len()) * o.ClockFraction,
+		plain:    func(clocks perdure.Clock) (int, error) { n, _ := p.Run(clocks); return n, nil },
 	}, nil
 }
 
@@ -201,18 +211,11 @@ func (b *WorkloadsOptions) alternating(name string, rank int, clocks int64) (*co
 	if err != nil {
 		return nil, err
 	}
-	var failed error // after a failure there is nothing to time
 	return &contender{
 		name: name, workload: mf.Name, data: filepath.Base(data.Name), unit: "ratings/s", clocks: clocks,
-		flags: []string{"--solver", mf.SolverALS, "--data", b.Data, "--rank", strconv.Itoa(o.Rank)},
-		plain: func(clocks perdure.Clock) int {
-			n := 0
-			if failed == nil {
-				n, _, failed = p.Run(clocks)
-			}
-			return n
-		},
-		samples: func(_ int, clocks int64) float64 { return float64(data.Train.Len()) * float64(clocks) },
+		path: b.Data, flags: fmt.Sprintf("--solver %s --rank %d", mf.SolverALS, o.Rank),
+		perClock: float64(data.Train.Len()),
+		plain:    func(clocks perdure.Clock) (int, error) { n, _, err := p.Run(clocks); return n, err },
 	}, nil
 }
 
@@ -230,12 +233,11 @@ func (b *WorkloadsOptions) softmax() (*contender, error) {
 	rule := perdure.Rule{Kind: perdure.RuleSGD, Rate: logreg.SoftmaxRate}
 	return &contender{
 		name: logreg.SoftmaxName, data: data.Name, unit: "samples/s", clocks: 100 * b.Clocks,
-		flags: []string{"--batch", strconv.Itoa(batch)},
-		plain: func(clocks perdure.Clock) int {
+		flags: fmt.Sprintf("--batch %d", batch), perClock: batch, perWorker: true,
+		plain: func(clocks perdure.Clock) (int, error) {
 			logreg.TrainPlainSoftmax(m, clocks, rule.RateAt)
-			return batch * int(clocks)
+			return batch * int(clocks), nil
 		},
-		samples: func(workers int, clocks int64) float64 { return float64(batch*workers) * float64(clocks) },
 	}, nil
 }
 
@@ -256,9 +258,8 @@ func (b *WorkloadsOptions) cnn() (*contender, error) {
 	}
 	return &contender{
 		name: cnn.Name, data: data.Name, unit: "samples/s", clocks: b.Clocks,
-		flags:   []string{"--batch", strconv.Itoa(batch)},
-		plain:   func(clocks perdure.Clock) int { p.Run(clocks); return batch * int(clocks) },
-		samples: func(workers int, clocks int64) float64 { return float64(batch*workers) * float64(clocks) },
+		flags: fmt.Sprintf("--batch %d", batch), perClock: batch, perWorker: true,
+		plain: func(clocks perdure.Clock) (int, error) { p.Run(clocks); return batch * int(clocks), nil },
 	}, nil
 }
 
@@ -275,19 +276,11 @@ func (b *WorkloadsOptions) logreg() (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	each := float64(len(data.Train.Feature)) / float64(data.Train.Len())
-	var failed error // after a failure there is nothing to time
 	return &contender{
 		name: logreg.Name, data: data.Name, unit: "nonzeros/s", clocks: b.Clocks,
-		flags: []string{"--data", set, "--batch", strconv.Itoa(size)},
-		plain: func(clocks perdure.Clock) int {
-			n := 0
-			if failed == nil {
-				n, _, failed = p.Run(clocks)
-			}
-			return n
-		},
-		samples: func(workers int, clocks int64) float64 { return each * float64(size*workers) * float64(clocks) },
+		path: set, flags: fmt.Sprintf("--batch %d", size),
+		perClock: size * float64(len(data.Train.Feature)) / float64(data.Train.Len()), perWorker: true,
+		plain: func(clocks perdure.Clock) (int, error) { n, _, err := p.Run(clocks); return n, err },
 	}, nil
 }
 
@@ -299,22 +292,17 @@ func (b *WorkloadsOptions) lda() (*contender, error) {
 		return nil, err
 	}
 	o := lda.Options{Seed: 1, TopicModel: lda.Defaults}
-	if _, err := lda.NewPlain(data, o); err != nil {
-		return nil, err
-	}
 	return &contender{
 		name: lda.Name, data: filepath.Base(data.Name), unit: "tokens/s", clocks: b.Clocks,
-		flags: []string{"--data", b.Documents, "--topics", strconv.Itoa(o.Topics)},
-		plain: func(clocks perdure.Clock) int {
+		path: b.Documents, flags: fmt.Sprintf("--topics %d", o.Topics),
+		perClock: float64(len(data.Train.Tokens)) * o.ClockFraction,
+		plain: func(clocks perdure.Clock) (int, error) {
 			p, err := lda.NewPlain(data, o)
 			if err != nil {
-				return 0 // it succeeded before
+				return 0, err
 			}
 			n, _ := p.Run(clocks)
-			return n
-		},
-		samples: func(_ int, clocks int64) float64 {
-			return float64(len(data.Train.Tokens)) * o.ClockFraction * float64(clocks)
+			return n, nil
 		},
 	}, nil
 }
@@ -332,11 +320,9 @@ func (b *WorkloadsOptions) quadratic() (*contender, error) {
 	}
 	return &contender{
 		name: workload.QuadraticName, data: p.Describe().Data, unit: "values/s", clocks: b.Clocks,
-		flags: []string{"--rows", strconv.Itoa(bowl.Rows), "--dim", strconv.Itoa(bowl.Dim), "--lr", fmt.Sprint(rate)},
-		plain: func(clocks perdure.Clock) int { n, _ := p.Run(int64(clocks)); return n },
-		samples: func(workers int, clocks int64) float64 {
-			return float64(bowl.Rows*bowl.Dim*workers) * float64(clocks)
-		},
+		flags:    fmt.Sprintf("--rows %d --dim %d --lr %v", bowl.Rows, bowl.Dim, rate),
+		perClock: float64(bowl.Rows * bowl.Dim), perWorker: true,
+		plain: func(clocks perdure.Clock) (int, error) { n, _ := p.Run(int64(clocks)); return n, nil },
 	}, nil
 }
 
@@ -347,14 +333,17 @@ func (b *WorkloadsOptions) measure(
 	var rates, plain, ratios []float64
 	for i := range b.Rounds {
 		start := time.Now()
-		n := c.plain(perdure.Clock(c.clocks))
+		n, err := c.plain(perdure.Clock(c.clocks))
+		if err != nil {
+			return r, err
+		}
 		plain = append(plain, float64(n)/time.Since(start).Seconds())
 		out := filepath.Join(dir, fmt.Sprintf("%s-%d-%d", c.name, workers, i))
 		seconds, err := b.job(ctx, c, workers, out)
 		if err != nil {
 			return r, err
 		}
-		rates = append(rates, c.samples(workers, c.clocks)/seconds)
+		rates = append(rates, c.samples(workers)/seconds)
 		ratios = append(ratios, rates[i]/plain[i])
 	}
 	return WorkloadsResult{
@@ -368,10 +357,14 @@ func (b *WorkloadsOptions) measure(
 func (b *WorkloadsOptions) job(
 	ctx context.Context, c *contender, workers int, out string,
 ) (seconds float64, err error) {
-	return trainProgram(ctx, b.Program, cmp.Or(c.workload, c.name), out, append([]string{
+	flags := []string{
 		"--workers", strconv.Itoa(workers), "--servers", "1", "--shards", strconv.Itoa(b.Shards),
 		"--consistency", b.Consistency, "--recovery", b.Recovery, "--clocks", strconv.FormatInt(c.clocks, 10),
-	}, c.flags...)...)
+	}
+	if c.path != "" {
+		flags = append(flags, "--data", c.path)
+	}
+	return trainProgram(ctx, b.Program, cmp.Or(c.workload, c.name), out, append(flags, strings.Fields(c.flags)...)...)
 }
 
 // trainProgram runs a program as perdure train, by default this one, and returns the seconds from the start of the

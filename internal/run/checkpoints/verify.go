@@ -78,7 +78,8 @@ func (f *Location) verify(tell *humanize.Printer) (meanwhile bool, err error) {
 	if len(stray) > 0 {
 		v := newVerifyResult(&checkpoint.Info{Cut: -1}, stray, false)
 		all = append(all, v)
-		tell.Line("%s", strings.Join(append([]string{"files that belong to no checkpoint: damaged"}, v.Defects...), "\n  "))
+		tell.Line("%s", strings.Join(append([]string{"files that belong to no checkpoint: damaged"}, v.Defects...),
+			"\n  "))
 	}
 	tellSpeed(tell, audit.Bytes, audit.Files, started)
 	if err := tell.End(all); err != nil {

@@ -238,7 +238,11 @@ func (c *Coordinator) openJob(ctx context.Context) (s settings.Run, err error) {
 		if err != nil {
 			return s, err
 		}
-		if differs := settings.FirstDifference(s, asked); differs != "" {
+		differs, err := settings.FirstDifference(s, asked)
+		if err != nil {
+			return s, err
+		}
+		if differs != "" {
 			return s, fmt.Errorf("%w: %s contains a different job than %s: %s; choose another --dir",
 				perdure.ErrUsage, c.Dir,
 				c.Job.Name, differs)

@@ -111,7 +111,7 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 
 // awaitLease waits for the lease of a shared registry, with metrics and health endpoints.
 func (c *Coordinator) awaitLease(ctx context.Context, record registry.Registry, job string) (registry.Lease, error) {
-	stands := newStandbyState()
+	stands := &standbyState{since: time.Now()}
 	c.debug.SetProbe(metrics.Standby(stands.state, c.Watch.Identity(job, wire.RoleCoordinator, 0)))
 	defer c.debug.SetProbe(nil) // the leader is not ready yet
 	return c.acquireLease(ctx, record, stands)
@@ -123,32 +123,28 @@ func (c *Coordinator) acquireLease(
 	record registry.Registry,
 	stands *standbyState,
 ) (registry.Lease, error) {
-	defer close(stands.ended)
+	defer stands.endRequest(nil)
 	tick := time.NewTicker(leasePause)
 	defer tick.Stop()
 	sent := ""
 	for {
 		stands.startRequest()
 		lease, err := record.Acquire(ctx, registry.Self())
-		stands.endRequest()
-		switch {
-		case err == nil:
+		if err == nil {
 			return lease, nil
-		case !errors.Is(err, registry.ErrHeld) && !errors.Is(err, registry.ErrUnavailable):
+		}
+		stands.endRequest(err)
+		if !errors.Is(err, registry.ErrHeld) && !errors.Is(err, registry.ErrUnavailable) {
 			return nil, err
-		case err.Error() != sent:
+		}
+		if err.Error() != sent {
 			sent = err.Error()
 			c.Log.Info("the coordinator is on standby", "why", err)
 		}
-		for waits := true; waits; {
-			select {
-			case why := <-stands.queries:
-				why <- sent
-			case <-tick.C:
-				waits = false
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 }

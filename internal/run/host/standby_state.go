@@ -16,18 +16,12 @@ const (
 	maxRequestTime = 30 * time.Second
 )
 
-// standbyState is the state of a standby coordinator for health checks. The loop that requests the lease answers
-// between two requests.
+// standbyState is the state of a standby coordinator for health checks.
 type standbyState struct {
-	queries chan chan<- string // the loop replies with the reason for the standby
-	ended   chan struct{}      // closed when the standby ends
-
-	mu    sync.Mutex // guards since
+	mu    sync.Mutex // guards the fields below
 	since time.Time  // start of the pending request; zero: none is pending
-}
-
-func newStandbyState() *standbyState {
-	return &standbyState{queries: make(chan chan<- string), ended: make(chan struct{})}
+	why   string     // reason for the standby
+	ended bool
 }
 
 // startRequest records the start of a request for the lease.
@@ -37,35 +31,29 @@ func (s *standbyState) startRequest() {
 	s.since = time.Now()
 }
 
-// endRequest records that the registry has answered.
-func (s *standbyState) endRequest() {
+// endRequest records that the registry has answered, and the reason for the standby. Without an error, the standby
+// ends.
+func (s *standbyState) endRequest(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.since = time.Time{}
+	if s.since, s.ended = (time.Time{}), err == nil; err != nil {
+		s.why = err.Error()
+	}
 }
 
-// isWaiting reports whether the loop waits for a slow registry but is not stuck.
-func (s *standbyState) isWaiting() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := time.Since(s.since)
-	return !s.since.IsZero() && t >= slowRequest && t < maxRequestTime
-}
-
-// state asks the loop for the state.
+// state returns the state once no request is pending, or the pending one is slow. It does not return while the loop is
+// stuck.
 func (s *standbyState) state() httpdebug.State {
-	again := time.NewTicker(slowRequest / 20)
-	defer again.Stop()
-	why := make(chan string, 1)
-	for {
-		select {
-		case s.queries <- why:
-			return httpdebug.State{NotReady: "it is on standby: " + <-why}
-		case <-s.ended:
+	for ; ; time.Sleep(slowRequest / 20) {
+		s.mu.Lock()
+		why, ended, pending, took := s.why, s.ended, !s.since.IsZero(), time.Since(s.since)
+		s.mu.Unlock()
+		switch {
+		case ended:
 			return httpdebug.State{NotReady: "it is no longer on standby: it is about to lead, or to end"}
-		case <-again.C:
-		}
-		if s.isWaiting() {
+		case !pending:
+			return httpdebug.State{NotReady: "it is on standby: " + why}
+		case took >= slowRequest && took < maxRequestTime:
 			return httpdebug.State{BlockedOn: "it is on standby and waits for its registry"}
 		}
 	}

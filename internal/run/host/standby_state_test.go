@@ -34,7 +34,7 @@ func TestStandingBy(t *testing.T) {
 		held, err := first.Acquire(t.Context(), registry.Self())
 		must(t, err)
 		f := &frozen{first.NewClient(), make(chan struct{})}
-		s := newStandbyState()
+		s := &standbyState{since: time.Now()}
 		probe := httpdebug.NewProbe(2*time.Second, s.state, nil)
 		c := &Coordinator{Log: slog.New(slog.DiscardHandler)}
 		taken := make(chan error, 1)

@@ -136,7 +136,8 @@ func (r *DistributedRun) AwaitEnd(ctx context.Context) (sum rundir.Summary, err 
 	ended := make(chan error, 1)
 	go func() { ended <- r.job.Run() }()
 	if sum, err = rundir.ReadSummary(r.dir.Path()); err == nil { // everything is done except reporting the end
-		return sum, r.announceDone(ctx, ended)
+		r.announceDone(ctx, ended)
+		return sum, nil
 	}
 	if r.workers {
 		defer r.startTimers(ctx)()
@@ -162,13 +163,14 @@ func (r *DistributedRun) AwaitEnd(ctx context.Context) (sum rundir.Summary, err 
 			return sum, err
 		}
 		r.safe = true
-		return sum, r.announceDone(ctx, ended)
+		r.announceDone(ctx, ended)
+		return sum, nil
 	}
 }
 
 // announceDone notifies all processes that the job is done. Programs that Perdure did not start may read its tables
 // until they end.
-func (r *DistributedRun) announceDone(ctx context.Context, ended <-chan error) error {
+func (r *DistributedRun) announceDone(ctx context.Context, ended <-chan error) {
 	r.job.MarkDone()
 	r.await(ctx, func(p *wire.Progress) bool { return p.Done }) // until the coordinator has recorded it
 	if !r.workers {
@@ -184,7 +186,6 @@ func (r *DistributedRun) announceDone(ctx context.Context, ended <-chan error) e
 	case <-ctx.Done():
 	}
 	r.removeLogStreams()
-	return nil
 }
 
 // await waits until the coordinator's progress satisfies so, for at most programGrace.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -164,20 +165,10 @@ func (t *targets) addrOf(role wire.Role, index int) (addr string) {
 		}
 	}
 	t.addrs[p] = addr
-	if addr != "" {
-		t.listLocked(p)
+	if addr != "" && !slices.Contains(t.order, p) {
+		t.order = append(t.order, p)
 	}
 	return addr
-}
-
-// listLocked adds a member to the file. The caller must hold t.mu.
-func (t *targets) listLocked(p member) {
-	for _, o := range t.order {
-		if o == p {
-			return
-		}
-	}
-	t.order = append(t.order, p)
 }
 
 // update writes the file in the run's directory if its content has changed. places are those that the coordinator

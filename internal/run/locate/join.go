@@ -10,7 +10,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
-	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/humanize"
@@ -40,9 +39,6 @@ type Job struct {
 // FirstFD is the first descriptor that a process inherits from its parent. It is the first secret for all roles except
 // the coordinator, which inherits sockets before it.
 const FirstFD = 3
-
-// directTimeout is how long an address may take to answer as a coordinator before it is also queried as a control API.
-const directTimeout = 500 * time.Millisecond
 
 // joinTimeout is how long a job may take to answer a process that wants to join.
 const joinTimeout = 5 * time.Second
@@ -85,7 +81,8 @@ func (f *Job) query(ctx context.Context) (s settings.Run, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	welcome, err := f.find(ctx)
+	f.Coordinator = f.Join
+	welcome, err := QueryJob(ctx, f.Coordinator, f.Keys.Job, f.Ring)
 	if errors.Is(err, perdure.ErrRefused) {
 		return s, fmt.Errorf("the job at %s rejected this process: %w", f.Join, humanize.Cause(err))
 	}
@@ -115,49 +112,6 @@ func (f *Job) query(ctx context.Context) (s settings.Run, err error) {
 	return settings.Run{
 		Job: welcome.Job, CacheMB: settings.DefaultCacheMB, RetainMB: settings.DefaultRetainMB,
 	}, nil
-}
-
-// find queries f.Join, which may be the address of the control API, and sets the coordinator's address. A listener may
-// never answer if it is queried as the other kind, so find does not wait for that.
-func (f *Job) find(ctx context.Context) (wire.Welcome, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	behind := make(chan string, 1)
-	direct, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		select {
-		case <-time.After(directTimeout):
-		case <-direct.Done():
-		}
-		at := f.coordinatorVia(ctx)
-		if behind <- at; at != "" {
-			stop()
-		}
-	}()
-	f.Coordinator = f.Join
-	welcome, err := QueryJob(direct, f.Coordinator, f.Keys.Job, f.Ring)
-	if err != nil {
-		stop() // query it as a control API immediately
-	}
-	if err == nil || errors.Is(err, perdure.ErrRefused) || errors.Is(err, perdure.ErrStopped) {
-		return welcome, err
-	}
-	if at := <-behind; at != "" {
-		f.Coordinator = at
-		return QueryJob(ctx, f.Coordinator, f.Keys.Job, f.Ring)
-	}
-	return welcome, err
-}
-
-// coordinatorVia returns the coordinator's address if f.Join is the address of its control API, and "" otherwise.
-func (f *Job) coordinatorVia(ctx context.Context) string {
-	for _, addr := range transport.ParseAddresses(f.Join) {
-		if status, err := control.NewClient(addr, f.Keys.Job, f.Ring).Status(ctx); err == nil {
-			return status.Coordinator
-		}
-	}
-	return ""
 }
 
 // QueryJob asks a coordinator at one of some addresses which job it has. ring is nil for a job without keys.

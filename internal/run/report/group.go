@@ -25,31 +25,6 @@ type trial struct {
 
 func (t *trial) done() bool { return t.State == runs.Done && t.Summary != nil }
 
-// outageSeconds returns how many seconds processes were missing: from each fault until all processes served again,
-// without counting overlaps twice.
-func (t *trial) outageSeconds() (seconds float64) {
-	end := 0.0
-	for _, s := range t.outages() {
-		seconds += max(0, s[1]-max(s[0], end))
-		end = max(end, s[1])
-	}
-	return seconds
-}
-
-// outages returns the intervals in which processes were missing, ordered by start.
-func (t *trial) outages() (all [][2]float64) {
-	if t.Summary == nil {
-		return nil
-	}
-	for _, f := range t.Summary.Failures {
-		if f.ServingAgainAfterMs != nil {
-			all = append(all, [2]float64{f.AtSeconds, f.AtSeconds + *f.ServingAgainAfterMs/1000})
-		}
-	}
-	slices.SortFunc(all, func(a, b [2]float64) int { return cmp.Compare(a[0], b[0]) })
-	return all
-}
-
 // group is a set of runs whose settings differ only in the seed.
 type group struct {
 	Name   string
@@ -82,7 +57,7 @@ func faults(t *trial) *float64 {
 }
 
 func awayFor(t *trial) *float64 {
-	v := t.outageSeconds()
+	v := t.Summary.OutageSeconds()
 	return &v
 }
 

@@ -143,7 +143,10 @@ func sized(f plot.Figure, width float64) *plot.Figure {
 }
 
 func outageItems(t *trial) (all []plot.Item) {
-	for _, o := range t.outages() {
+	if t.Summary == nil {
+		return nil
+	}
+	for _, o := range t.Summary.Outages() {
 		all = append(all, &plot.Span{From: o[0], To: o[1], Color: plot.ColorOutage})
 	}
 	return all

@@ -93,7 +93,7 @@ func newRunFacts(t *trial, m measure) runFacts {
 	if v := t.line.Result; v != nil {
 		s.Measure, s.Result = m.Title(), m.text(*v)
 	}
-	s.Wall, s.Away = seconds(t.Summary.WallSeconds), seconds(t.outageSeconds())
+	s.Wall, s.Away = seconds(t.Summary.WallSeconds), seconds(t.Summary.OutageSeconds())
 	s.Many = len(t.Summary.Failures)
 	for _, f := range t.Summary.Failures {
 		s.Faults = append(s.Faults, faultText(&f))
@@ -219,7 +219,7 @@ func newComparison(s *section) comparison {
 			least, most = min(least, n), max(most, n)
 		}
 		for _, t := range g.done() {
-			total, away = total+*faults(t), away+t.outageSeconds()
+			total, away = total+*faults(t), away+t.Summary.OutageSeconds()
 		}
 	}
 	c.Trials = fmt.Sprintf("%d trials each", most)

@@ -1,7 +1,9 @@
 package rundir
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/protocol"
@@ -133,6 +135,28 @@ type Failure struct {
 	ServingAgainAfterMs *float64 `json:"serving_again_after_ms"` // until every shard serves and every slot works
 	UpdatesLost         *int64   `json:"updates_lost"`
 	ClocksRedone        *int64   `json:"clocks_redone"`
+}
+
+// Outages returns the intervals in which processes were missing, from each fault until all served again, in seconds,
+// ordered by start.
+func (s *Summary) Outages() (all [][2]float64) {
+	for _, f := range s.Failures {
+		if f.ServingAgainAfterMs != nil {
+			all = append(all, [2]float64{f.AtSeconds, f.AtSeconds + *f.ServingAgainAfterMs/1000})
+		}
+	}
+	slices.SortFunc(all, func(a, b [2]float64) int { return cmp.Compare(a[0], b[0]) })
+	return all
+}
+
+// OutageSeconds returns the total time without full service. Overlapping failures count once.
+func (s *Summary) OutageSeconds() (seconds float64) {
+	end := 0.0
+	for _, o := range s.Outages() {
+		seconds += max(0, o[1]-max(o[0], end))
+		end = max(end, o[1])
+	}
+	return seconds
 }
 
 // WriteSummary creates or replaces summary.json.

@@ -71,11 +71,7 @@ func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 		}
 	}
 	if to.Series != "" {
-		rows, err := e.seriesRows(all)
-		if err == nil {
-			err = e.writeCSV(to.Series, rows, "measurements", to.Force)
-		}
-		if err != nil {
+		if err := e.writeCSV(to.Series, e.seriesRows(all), "measurements", to.Force); err != nil {
 			return err
 		}
 	}
@@ -117,7 +113,7 @@ func csvRows(all []*Run) (rows [][]string, err error) {
 	for _, r := range all {
 		column := map[string]string{}
 		if r.Settings.Job.ID != "" {
-			if column, err = flat(&r.Settings); err != nil {
+			if column, err = r.Flat(); err != nil {
 				return nil, err
 			}
 		}
@@ -156,7 +152,7 @@ var lineNames = []string{
 
 // seriesRows returns the measurements of all runs, with the run's directory in the first column. Cells are empty in
 // columns that a run lacks.
-func (e *exporter) seriesRows(all []*Run) (rows [][]string, err error) {
+func (e *exporter) seriesRows(all []*Run) (rows [][]string) {
 	var columns []string
 	read := map[string]rundir.Series{}
 	for _, r := range all {
@@ -184,7 +180,7 @@ func (e *exporter) seriesRows(all []*Run) (rows [][]string, err error) {
 			rows = append(rows, row)
 		}
 	}
-	return rows, nil
+	return rows
 }
 
 func (e *exporter) writeCSV(file string, rows [][]string, what string, force bool) error {

@@ -1,4 +1,4 @@
-// Package runs lists, shows, compares, exports and deletes runs by their directories, and computes their cost with a
+// Package runs lists, shows, exports and deletes runs by their directories, and computes their cost with a
 // list of prices.
 //
 // A damaged or incomplete run is read as far as possible and appears in lists with its problem. Only Remove changes

@@ -129,7 +129,7 @@ func List(out io.Writer, all []*Run, order string, asJSON bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	heads := []string{
 		"RUN", "BEGAN", "WORKLOAD", "SHAPE", "CONSISTENCY", "RECOVERY", "ENDED", "CLOCKS", "RESULT", "FAULTS", "LOST",
-		"REDONE", "TIME",
+		"REDONE", "TIME", "MODEL",
 	}
 	withCost := slices.ContainsFunc(all, func(r *Run) bool { return r.Prices != nil })
 	if withCost {
@@ -182,7 +182,7 @@ func (l *Line) cells() []string {
 	return []string{
 		l.Folder, began, cmp.Or(l.Workload, unknown), shape, cmp.Or(l.Consistency, unknown),
 		cmp.Or(l.Recovery, unknown), string(l.State), clocks, resultText(l.Metric, l.Result), text(l.Faults),
-		text(l.Lost), text(l.Redone), secondsText(l.WallSeconds),
+		text(l.Lost), text(l.Redone), secondsText(l.WallSeconds), modelText(l.Model),
 	}
 }
 
@@ -206,6 +206,14 @@ func text[T any](v *T) string {
 		return unknown
 	}
 	return fmt.Sprint(*v)
+}
+
+// modelText returns the first digits of a model's hash, which are enough to tell models apart.
+func modelText(sum *string) string {
+	if sum == nil {
+		return unknown
+	}
+	return (*sum)[:min(12, len(*sum))]
 }
 
 func resultText(metric string, v *float64) string {

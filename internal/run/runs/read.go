@@ -1,10 +1,13 @@
 package runs
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -60,6 +63,29 @@ func Read(dir string) *Run {
 		r.State = Running // a resumed run has a directory of its own
 	}
 	return r
+}
+
+// Flat returns the run's settings by their paths in run.json, without those that identify the run.
+func (r *Run) Flat() (map[string]string, error) {
+	values, err := flat(&r.Settings)
+	maps.DeleteFunc(values, func(path, _ string) bool {
+		return path == "job.id" || strings.HasPrefix(path, "job.seal.")
+	})
+	return values, err
+}
+
+// flat returns the leaves of v's JSON by path, as texts.
+func flat(v any) (map[string]string, error) {
+	leaves, err := settings.Flatten(v)
+	texts := map[string]string{}
+	for path, leaf := range leaves {
+		if text, is := leaf.(string); is {
+			texts[path] = text
+		} else if b, err := json.Marshal(leaf); err == nil {
+			texts[path] = string(b)
+		}
+	}
+	return texts, err
 }
 
 // readLast reads the clock and the state from the last events.

@@ -213,29 +213,6 @@ func TestShowFailedProcesses(t *testing.T) {
 	}
 }
 
-func TestCompare(t *testing.T) {
-	root := house(t)
-	all := found(t, filepath.Join(root, "a"), filepath.Join(root, "deep"))
-	var out bytes.Buffer
-	must(t, Compare(&out, all, false, false))
-	for _, want := range []string{
-		"* job.seed", "0.9000 (+12.5 %)", "  updates lost", "1.00 (-50.0 %)", "--all shows them",
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is missing:\n%s", want, out.String())
-		}
-	}
-	if strings.Contains(out.String(), "job.workload") {
-		t.Errorf("equal settings are shown:\n%s", out.String())
-	}
-	if err := Compare(&out, all[:1], false, false); !errors.Is(err, perdure.ErrUsage) {
-		t.Errorf("one run was compared: %v", err)
-	}
-	if err := Compare(&out, found(t, root), false, false); err == nil {
-		t.Error("a run without settings was compared")
-	}
-}
-
 // TestExport reads back what was written, and checks that nothing is overwritten.
 func TestExport(t *testing.T) {
 	root, to := house(t), t.TempDir()

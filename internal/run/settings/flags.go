@@ -28,8 +28,7 @@ type Flags struct {
 	// MaxFailures is how often a slot's program may fail at one clock; 0 means the default.
 	MaxFailures int      `group:"recovery" default:"5" placeholder:"N"`
 	TakeOver    string   `name:"take-over-after" group:"recovery" placeholder:"TIME"`
-	Zone        []string `group:"recovery" placeholder:"I=NAME" sep:"none"` // of some servers
-	Zones       []string `group:"recovery" placeholder:"NAME"`              // of all servers, round-robin
+	Zones       []string `group:"recovery" placeholder:"NAME"` // of the servers, round-robin
 
 	Log     string      `group:"recovery" placeholder:"URL"` // as ParseLog reads it; "" means the default
 	Outage  OutageFlags `embed:""`
@@ -56,7 +55,7 @@ func (a *Flags) New() (s Run, err error) {
 	if s.Job, err = a.Job(); err != nil {
 		return s, err
 	}
-	if s.Zones, err = parseZones(a.Shape.Servers, a.Zones, a.Zone); err != nil {
+	if s.Zones, err = parseZones(a.Shape.Servers, a.Zones); err != nil {
 		return s, err
 	}
 	if s.Log, err = a.newLog(&s.Job); err != nil {

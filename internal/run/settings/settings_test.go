@@ -32,21 +32,17 @@ func TestHeaderOfResumed(t *testing.T) {
 }
 
 func TestZones(t *testing.T) {
-	for _, c := range []struct {
-		zones, each []string
-		want        []string
-	}{
-		{nil, nil, nil},
-		{[]string{"a", "b"}, nil, []string{"a", "b", "a"}},
-		{nil, []string{"1=rack.1"}, []string{"", "rack.1", ""}},
-		{[]string{"a", "b", "c"}, []string{"0=d", "0=e"}, []string{"e", "b", "c"}},
+	for _, c := range []struct{ zones, want []string }{
+		{nil, nil},
+		{[]string{"a", "b"}, []string{"a", "b", "a"}},
+		{[]string{"a", "rack.1", "c"}, []string{"a", "rack.1", "c"}},
 	} {
-		got, err := parseZones(3, c.zones, c.each)
+		got, err := parseZones(3, c.zones)
 		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("--zones %q --zone %q: got %q, %v; want %q", c.zones, c.each, got, err, c.want)
+			t.Errorf("--zones %q: got %q, %v; want %q", c.zones, got, err, c.want)
 		}
 	}
-	if _, err := parseZones(3, []string{"a", "b", "c", "d"}, nil); !errors.Is(err, perdure.ErrUsage) {
+	if _, err := parseZones(3, []string{"a", "b", "c", "d"}); !errors.Is(err, perdure.ErrUsage) {
 		t.Errorf("four zones for three servers: %v", err)
 	}
 }

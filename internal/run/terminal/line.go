@@ -23,21 +23,9 @@ func (v LineView) End(s *rundir.Summary, dir string, missed []supervisor.Fault) 
 
 // line returns a run's result, its duration, and the cost of failures.
 func line(s *rundir.Summary, dir string, missed []supervisor.Fault) string {
-	parts := []string{fmt.Sprintf("%d clocks in %.1f s", s.Clocks, s.WallSeconds)}
-	switch {
-	case s.TestRMSE != nil:
-		parts = append(parts, fmt.Sprintf("test rmse %.4f", *s.TestRMSE))
-	case s.TestAccuracy != nil:
-		parts = append(parts, fmt.Sprintf("test accuracy %.4f", *s.TestAccuracy))
-	case s.TestLoss != nil: // topic models and observed values have no other measure
-		parts = append(parts, fmt.Sprintf("test loss %.4f", *s.TestLoss))
-	}
-	if n := len(s.Failures); n > 0 {
-		parts = append(parts, humanize.Count(n, "fault"), orUnknown(s.UpdatesLost, count)+" updates lost")
-		if part := missingUpdatesNote(s.Saving); part != "" {
-			parts = append(parts, part)
-		}
-		parts = append(parts, orUnknown(s.ClocksRedone, count)+" clocks redone")
+	parts := []string{resultLine(s)}
+	if len(s.Failures) > 0 {
+		parts = append(parts, failureLine(s, 0))
 	}
 	for _, f := range missed {
 		parts = append(parts, fmt.Sprintf("did not happen: %s", f))

@@ -21,16 +21,16 @@ func TestOneLine(t *testing.T) {
 		LineView{Out: &out}.End(&s, "runs/a", missed)
 		return out.String()
 	}
-	if got := show(); got != "done: 10 clocks in 1.2 s, test accuracy 0.7500, runs/a\n" {
+	if got := show(); got != "done: test accuracy 0.7500 after 10 clocks in 1.2 s, runs/a\n" {
 		t.Errorf("%q", got)
 	}
-	s.Failures, s.UpdatesLost, s.ClocksRedone = make([]rundir.Failure, 2), &none, &two
+	s.Failures, s.UpdatesLost, s.ClocksRedone = []rundir.Failure{{Kind: "kill"}, {Kind: "kill"}}, &none, &two
 	s.TestAccuracy, s.TestRMSE = nil, &accuracy
 	f, err := supervisor.ParseFault("kill:server:0@3600s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "done: 10 clocks in 1.2 s, test rmse 0.7500, 2 faults, 0 updates lost, 2 clocks redone, " +
+	want := "done: test rmse 0.7500 after 10 clocks in 1.2 s, 2 kills, 0 updates lost, 2 clocks redone, " +
 		"did not happen: kill:server:0@3600s, runs/a\n"
 	if got := show(f); got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -40,7 +40,7 @@ func TestOneLine(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	s = rundir.Summary{Clocks: 10, WallSeconds: 1.25, TestLoss: &accuracy} // as for lda
-	if got := show(); got != "done: 10 clocks in 1.2 s, test loss 0.7500, runs/a\n" {
+	if got := show(); got != "done: test loss 0.7500 after 10 clocks in 1.2 s, runs/a\n" {
 		t.Errorf("%q", got)
 	}
 }

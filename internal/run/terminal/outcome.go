@@ -1,9 +1,7 @@
 package terminal
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/perdure/perdure/internal/core/protocol"
@@ -54,7 +52,7 @@ func failureLine(s *rundir.Summary, died int) string {
 			parts = append(parts, part)
 		}
 	}
-	switch away := outageSeconds(s.Failures); {
+	switch away := s.OutageSeconds(); {
 	case away >= 1:
 		parts = append(parts, fmt.Sprintf("%.1f s until all served again", away))
 	case away > 0:
@@ -88,22 +86,4 @@ func failureCounts(failures []rundir.Failure) string {
 		kinds[i] = humanize.Count(counts[kind], kind)
 	}
 	return strings.Join(kinds, ", ")
-}
-
-// outageSeconds returns the total time without full service in seconds. Overlapping failures count once.
-func outageSeconds(failures []rundir.Failure) (seconds float64) {
-	sorted := slices.SortedFunc(slices.Values(failures), func(a, b rundir.Failure) int {
-		return cmp.Compare(a.AtSeconds, b.AtSeconds)
-	})
-	until := 0.0
-	for _, f := range sorted {
-		if f.ServingAgainAfterMs == nil {
-			continue
-		}
-		from, to := max(f.AtSeconds, until), f.AtSeconds+*f.ServingAgainAfterMs/1000
-		if to > from {
-			seconds, until = seconds+to-from, to
-		}
-	}
-	return seconds
 }
