@@ -47,7 +47,7 @@ func (c *Client) SaveState(state []byte) error {
 // again, which is before Clock returns the next clock.
 func (c *Client) SaveStateFrom(n int64, write func(ctx context.Context, w io.Writer) error, ended func()) error {
 	if n < 0 || n > MaxState {
-		return fmt.Errorf("%w: invalid size of a saved state: %d bytes; at most %d", perdure.ErrUsage, n,
+		return fmt.Errorf("%w: invalid state size of %d bytes; the limit is %d", perdure.ErrUsage, n,
 			int64(MaxState))
 	}
 	l := c.lock()

@@ -74,7 +74,8 @@ func checkImage(spec perdure.TableSpec, img table.Image) error {
 	case !spec.Sparse && ids != 0:
 		return fmt.Errorf("table %s: image has row ids, but the table is dense", spec.Name)
 	case spec.Evict == 0 && touched != 0:
-		return fmt.Errorf("table %s: image has clocks of last updates, but the table does not evict rows", spec.Name)
+		return fmt.Errorf(
+			"table %s: the image has the clock of each row's last update, but the table does not evict rows", spec.Name)
 	}
 	for _, c := range cols {
 		if n := totalBytes(c.bytesOf(img)); n%c.rowBytes != 0 || n/c.rowBytes != int64(img.Rows) {

@@ -284,7 +284,7 @@ func (s *Segment) sections() ([]section, error) {
 		return nil, fmt.Errorf("invalid shard %d or cut %d; both must be ≥ 0", s.Shard, s.Cut)
 	}
 	if s.Number > 0 && s.Follows != nil {
-		return nil, fmt.Errorf("a segment of selected rows must not follow another one, but it follows %s",
+		return nil, fmt.Errorf("a segment of selected rows follows %s, which also has only selected rows",
 			s.Follows.File)
 	}
 	if len(s.States) != 0 && len(s.States) != len(s.Applied) {

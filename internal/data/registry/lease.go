@@ -174,7 +174,7 @@ func (l *fileLease) current() (doc []byte, revision uint64, err error) {
 }
 
 func conflict(revision, previous uint64) error {
-	return fmt.Errorf("%w: it is at revision %d, not %d", ErrConflict, revision, previous)
+	return fmt.Errorf("%w: the record is at revision %d; the save expects %d", ErrConflict, revision, previous)
 }
 
 func (l *fileLease) Done() <-chan struct{} { return l.done }

@@ -151,7 +151,7 @@ func (r *Ring) RejectedCertificate(err error) error {
 	case own == nil:
 		return fmt.Errorf("it requires a certificate (%w)", err)
 	case r.clock().After(own.NotAfter):
-		return fmt.Errorf("it rejects our certificate, in %s, which expired at %s; renew it with perdure keys renew",
+		return fmt.Errorf("it rejects our certificate in %s, which has expired at %s; renew it with perdure keys renew",
 			r.dir, own.NotAfter.UTC().Format(time.RFC3339))
 	case r.Revoked(own):
 		return fmt.Errorf("it rejects our certificate, in %s, which is revoked", r.dir)

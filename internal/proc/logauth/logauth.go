@@ -66,7 +66,7 @@ func explain(ring *keys.Ring, err error) (why error, forGood bool) {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &record):
-		return errors.New("the log does not use TLS: it is served without keys"), true
+		return errors.New("the log's server does not use TLS: it was started without keys"), true
 	case errors.As(err, &alert) && alert.Op == "remote error" && ring.Now().After(ring.Expiry()):
 		return fmt.Errorf("our own certificate, in %s, expired at %s; renew it with perdure keys renew", ring.Dir(),
 			ring.Expiry().UTC().Format(time.RFC3339)), false

@@ -384,7 +384,7 @@ func TestRefused(t *testing.T) {
 	defer plain.Close()
 	_, at, _ := strings.Cut(plain.URL(), "@")
 	err = dial("perdure://"+at, w.access(keys.Worker))
-	if !matches(err, "the log does not use TLS: it is served without keys") {
+	if !matches(err, "the log's server does not use TLS: it was started without keys") {
 		t.Errorf("with keys at a log without keys: %v", err)
 	}
 }

@@ -286,8 +286,11 @@ func (sh *shard) rejectTornLocked(t *replica.Torn) {
 	case t.From != nil:
 		sh.service.rejectTorn(t)
 	case sh.stream != nil:
-		sh.s.fail(fmt.Errorf("%w: shard %d: %s; the log is intact up to this record but unusable after it: start the "+
-			"job again", ErrLog, sh.id, t.Reason))
+		sh.s.fail(
+			fmt.Errorf(
+				"%w: shard %d: %s; the log is intact up to this record, but cannot be read beyond it: start a new job",
+				ErrLog, sh.id, t.Reason),
+		)
 	}
 }
 

@@ -155,7 +155,7 @@ func (v Node) checkMap() error {
 			return at.Errorf("a key must be a word, as in workers: 4")
 		}
 		if first, twice := lines[key.Value]; twice {
-			return at.Errorf("duplicate key %s; it is also in line %d", key.Value, first)
+			return at.Errorf("duplicate key %s; it is already on line %d", key.Value, first)
 		}
 		lines[key.Value] = key.Line
 		if err := v.entry(i).Value.check(); err != nil {

@@ -58,7 +58,8 @@ func (f File) Check() (*Study, error) {
 	n := len(f.Plans)
 	for _, a := range f.Vary {
 		if n *= len(a.Choices); n > maxCells {
-			return nil, fmt.Errorf("%w: the study has more than %d cells; reduce vary", perdure.ErrUsage, maxCells)
+			return nil, fmt.Errorf("%w: the study has more than %d cells; list fewer values under vary",
+				perdure.ErrUsage, maxCells)
 		}
 	}
 	for _, chosen := range combinations(f.Vary) {

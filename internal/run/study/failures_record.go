@@ -27,7 +27,8 @@ type machineEvent struct {
 func readMachineTrace(b []byte) (machineTrace, error) {
 	r, err := readEvents(b)
 	if err == nil && len(r) == 0 {
-		err = errors.New("the record adds no machine; it must have lines `milliseconds,add|remove,name`")
+		err = errors.New(
+			"the trace of machines has no line `milliseconds,add,name`; each line is `milliseconds,add|remove,name`")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)

@@ -119,7 +119,10 @@ func (l *lease) trySave(ctx context.Context, a *attempt) (uint64, error) {
 		l.end()
 		return 0, final(registry.ErrLost)
 	case k.revision != a.previous:
-		return 0, final(fmt.Errorf("%w: it is at revision %d, not %d", registry.ErrConflict, k.revision, a.previous))
+		return 0, final(
+			fmt.Errorf("%w: the record is at revision %d; the save expects %d", registry.ErrConflict, k.revision,
+				a.previous),
+		)
 	}
 	l.known = nil // unknown until the result is known
 	sealed := a.head.encode()
