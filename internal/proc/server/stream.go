@@ -240,8 +240,8 @@ func (r *replay) handleEntry(e updatelog.Entry) error {
 	}
 	if err := r.appendRecordLocked(e.Payload); err != nil {
 		return fmt.Errorf(
-			"record %d of stream %s: %w; the log is intact up to this record, but cannot be read beyond it: start a new job",
-			e.Position, updatelog.StreamName(sh.job.ID, int(sh.id)), err)
+			"record %d of stream %s: %w; the log is intact up to this record, but cannot be read beyond it: start a "+
+				"new job", e.Position, updatelog.StreamName(sh.job.ID, int(sh.id)), err)
 	}
 	r.stream.AppliedLocked(&e)
 	sh.advanceLocked()

@@ -108,7 +108,7 @@ func TestDocumentJSON(t *testing.T) {
 // TestDocumentRefused checks that an invalid document is rejected with an error of one line that names the position.
 func TestDocumentRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"a: 1\nb: 2\na: 3\n":              "a.yaml:3: duplicate key a; it is also in line 1",
+		"a: 1\nb: 2\na: 3\n":              "a.yaml:3: duplicate key a; it is already on line 1",
 		"a: {b: 1, b: 2}":                 "a.yaml:1: duplicate key b",
 		"a: &x 1\nb: *x\n":                "a.yaml:1: anchors and aliases are not supported",
 		"a:\n  <<: {b: 1}\n":              "a.yaml:2: a key must be a word",

@@ -162,7 +162,7 @@ func TestBamboo(t *testing.T) {
 // TestRecords checks that errors in a record name the line.
 func TestRecords(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                         "adds no machine",
+		"":                         "no line `milliseconds,add,name`",
 		"0,add":                    "line 1: want milliseconds,add|remove,name",
 		"0,gone,a":                 "line 1: want",
 		"x,add,a":                  `line 1: "x" is not a valid number of milliseconds`,
