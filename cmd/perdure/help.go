@@ -138,8 +138,9 @@ var helps = map[string]string{
 		"packages start it; users do not.",
 	"metrics": "Serve the process's state at this address: /metrics for Prometheus, /healthz, /readyz. Without a " +
 		"host, only this machine can reach it (default nowhere).",
-	"log_format": "Log format, one line per entry: text or json",
-	"agent_fd":   "File descriptor of the socket to the program",
+	"log_format":  "Log format, one line per entry: text or json",
+	"agent_fd":    "File descriptor of the socket to the program",
+	"up_announce": "Write the job's address to this file descriptor, as JSON.",
 	"perdure_worker": "Add a worker to a running job, in a slot without a worker. On SIGTERM it finishes its " +
 		"clock and leaves.",
 	"perdure_report": "Write a report of runs to read and share: results in plain sentences, plots, tables, " +
