@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from . import _clip, _state
+from . import _grads, _state
 from ._counted import Counted
 from ._draft import Drafts
 from ._ending import Ending, Left, check_end
@@ -609,7 +609,7 @@ class _Model:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Remove the hooks and replaced functions that this training has installed in PyTorch."""
+        """Remove the hooks that this training has installed in PyTorch."""
         while self._undo:
             self._undo.pop()()
 
@@ -670,7 +670,8 @@ class DataParallel(_Model):
         self._rules = [rule for _, rule in groups]
         self._optimizer = rule if isinstance(rule, Optimizer) else None
         super().__init__(job, model, groups, "weighted" if weighted or end == "all" else "mean", state, end)
-        self._undo.append(_clip.refuse(p for of, _ in groups for _, p in of))
+        self._gradients = _grads.Gradients(of for group, _ in groups for of in group)
+        self._undo.append(self._gradients.hook())
         if self._optimizer is not None:
             self._undo.append(self._optimizer.register_step_pre_hook(_refuse_step).remove)
 
@@ -689,7 +690,7 @@ class DataParallel(_Model):
             NonFinite: A gradient contains NaN or Inf. Nothing was sent.
             RolledBack: The job was rolled back, which happens under ``checkpoint:C``. Exit, and start this program
                 again.
-            UsageError: The program has changed a weight or a setting that the servers hold.
+            UsageError: The program has changed a gradient, or a weight or a setting that the servers hold.
         """
         if self._weighted and weight is None:
             raise UsageError("weighted=True needs a weight: call step(weight=…), for example the number of samples")
@@ -702,10 +703,12 @@ class DataParallel(_Model):
                     "the optimizer's settings have changed, but the servers keep the first ones; for a decaying rate "
                     'use a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
+        self._gradients.check()
         self._refuse_changed()
         self._counted.refuse_second_pass(self._loaders.again())
         self._loaders.check()
         self._exchange(weight)
+        self._gradients.stepped()
         self._loaders.stepped()
         return self.job._now().clock
 
@@ -742,8 +745,8 @@ class DataParallel(_Model):
         self.model.zero_grad(set_to_none=True)
 
     def clip_grad_norm_(self, *_: Any) -> None:
-        """Raise UsageError, like torch.nn.utils.clip_grad_norm_ for these parameters."""
-        raise UsageError(f"clip_grad_norm_ {_clip.SAYS}")
+        """Raise UsageError. After torch.nn.utils.clip_grad_norm_ or another change of gradients, ``step`` raises it."""
+        raise UsageError(f"clip_grad_norm_ {_grads.SAYS}")
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing, for programs written for DistributedDataParallel. Gradients always add up until ``step``."""
