@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -230,6 +231,25 @@ def test_extra_state(tmp_path: Path) -> None:
         assert not list(tmp_path.glob("*p"))
         p.export(tmp_path / "p", partial=True)
         assert sorted(load_file(tmp_path / "p")) == ["0.bias", "0.weight", "1.bias", "1.weight"]
+        p.finish()
+
+
+def test_frozen_parameters_that_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job has the initial values of a teacher that the program changes, so export names it."""
+    model = small()
+    model[0].requires_grad_(False)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        p = perdure.DataParallel(job, model, perdure.SGD(0.1), state=[nn.ModuleList([model[0]])])
+        with torch.no_grad():
+            model[0].bias.mul_(0.5)
+        train(p, model, 1)
+        with refuses(r"^export cannot write 0\.bias, since"):
+            p.export(tmp_path / "p")
+        p.export(tmp_path / "p", partial=True)
+        assert "0.weight" in load_file(tmp_path / "p")
+        monkeypatch.setitem(sys.modules, "safetensors", None)
+        with refuses(r"^export needs the package safetensors"):
+            p.export(tmp_path / "p", partial=True)
         p.finish()
 
 
