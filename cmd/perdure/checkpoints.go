@@ -55,15 +55,18 @@ func (c *checkpointVerifyCmd) Run() error {
 }
 
 type checkpointExportCmd struct {
-	Dir   string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest complete one)."`
-	To    string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
-	Force bool   `help:"Replace the file if it exists."`
-	JSON  bool   `name:"json" help:"Print JSON, for programs."`
+	Dir     string `arg:"" name:"dir[@clock]" help:"@checkpoint_one (default the newest complete one)."`
+	To      string `required:"" short:"o" help:"The file to write." placeholder:"FILE" type:"path"`
+	Force   bool   `help:"Replace the file if it exists."`
+	Partial bool   `help:"@export_partial"`
+	JSON    bool   `name:"json" help:"Print JSON, for programs."`
 }
 
 func (c *checkpointExportCmd) Run() error {
-	return withCheckpoints(c.Dir,
-		func(f *checkpoints.Location) error { return f.Export(stdout, c.To, c.Force, c.JSON) })
+	return withCheckpoints(c.Dir, func(f *checkpoints.Location) error {
+		f.Partial = c.Partial
+		return f.Export(stdout, c.To, c.Force, c.JSON)
+	})
 }
 
 type checkpointPruneCmd struct {

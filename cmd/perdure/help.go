@@ -138,8 +138,9 @@ var helps = map[string]string{
 		"packages start it; users do not.",
 	"metrics": "Serve the process's state at this address: /metrics for Prometheus, /healthz, /readyz. Without a " +
 		"host, only this machine can reach it (default nowhere).",
-	"log_format": "Log format, one line per entry: text or json",
-	"agent_fd":   "File descriptor of the socket to the program",
+	"log_format":  "Log format, one line per entry: text or json",
+	"agent_fd":    "File descriptor of the socket to the program",
+	"up_announce": "Write the job's address to this file descriptor, as JSON.",
 	"perdure_worker": "Add a worker to a running job, in a slot without a worker. On SIGTERM it finishes its " +
 		"clock and leaves.",
 	"perdure_report": "Write a report of runs to read and share: results in plain sentences, plots, tables, " +
@@ -159,7 +160,9 @@ var helps = map[string]string{
 	"predict_data": "softmax, cnn, logreg: the examples (default the workload's own data). In a directory, the " +
 		"test part is classified; in a single file (logreg, or CoverType's CSV for softmax and logreg), every " +
 		"line.",
-	"export_run":         "The run's directory.",
+	"export_run": "The run's directory.",
+	"export_partial": "For PyTorch: omit tensors that are not in the job, such as frozen parameters above 64 MiB, " +
+		"and name them.",
 	"perdure_checkpoint": "Inspect the checkpoints of a run, export one as a model, or delete old ones.",
 	"perdure_bench": "Measure the cost of Perdure on this machine: pushes and pulls compared with a raw exchange " +
 		"of the same bytes, or whole workloads compared with a plain loop.",

@@ -27,6 +27,7 @@ type upCmd struct {
 	jobFlags
 	Exec       string     `group:"job" main:"" placeholder:"COMMAND"`
 	WithParent bool       `hidden:"" help:"End when the parent process ends."`
+	AnnounceFD int        `hidden:"" name:"announce-fd" help:"@up_announce"`
 	Again      againFlags `embed:""`
 	outputFlags
 }
@@ -56,6 +57,12 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		}
 		atOnce = ctx
 	}
+	announce := func(agent.Announcement) error { return nil }
+	if u.AnnounceFD > 0 {
+		if announce, err = agent.Announcer(u.AnnounceFD); err != nil {
+			return err
+		}
+	}
 	r, err := localrun.Start(ctx, localrun.Options{
 		Settings: s, Folder: u.Out, Exec: u.Exec, View: u.view(), Watched: u.Watch, Warn: warn,
 	})
@@ -63,6 +70,11 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	defer func() { _ = r.Close() }() // the result of the job matters, not that of closing it
+	if err := announce(agent.Announcement{
+		Version: version, Coordinator: r.Coordinator(), SecretFile: r.Secrets().Path, Keys: s.Reach.Keys,
+	}); err != nil {
+		return err
+	}
 	if u.Exec == "" && !u.Quiet && !u.JSON {
 		keys := ""
 		if s.Reach.Keys != "" {

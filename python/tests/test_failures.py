@@ -87,11 +87,28 @@ def test_observer(cluster: Cluster) -> None:
         other.close()
 
 
-def test_starts_aloud(tmp_path: Path) -> None:
-    for flag in ("-q", "--quiet", "--json"):
-        with pytest.raises(perdure.UsageError, match=f"omit {flag};"):
-            perdure.start(out=tmp_path / "run", args=[*SMALL, flag])
-    assert not (tmp_path / "run").exists()
+def test_starts_quietly(tmp_path: Path) -> None:
+    """The job's address does not depend on what `perdure up` prints."""
+    for flag in ("-q", "--json"):
+        with perdure.start(out=tmp_path / flag, args=[*SMALL, flag]) as job:
+            assert job.slot == 0
+
+
+def test_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older program rejects the flag, and a newer one announces another protocol."""
+    program = tmp_path / "another"
+    monkeypatch.setenv("PERDURE_BINARY", str(program))
+    older = "echo 'perdure: error: unknown flag --announce-fd' >&2; exit 80"
+    newer = """for a; do case $a in --announce-fd=*) fd=${a#*=};; esac; done
+echo '{"protocol": 99, "version": "9.0"}' > /dev/fd/$fd; exec sleep 1000"""
+    for text, said in (
+        (older, f"^{program} and this package have different versions; install the same version of both$"),
+        (newer, rf"^{program} has version 9\.0 with protocol 99, but this package needs protocol \d+; install"),
+    ):
+        program.write_text(f"#!/bin/bash\n{text}\n")
+        program.chmod(0o755)
+        with pytest.raises(perdure.UsageError, match=said):
+            perdure.start(out=tmp_path / "run")
 
 
 def test_a_job_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

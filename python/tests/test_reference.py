@@ -38,13 +38,18 @@ def page(name: str) -> str:
     ]
     for module in modules:
         lines = (SOURCE / f"{module}.py").read_text().splitlines()
-        shown = [p for node in ast.parse("\n".join(lines)).body for p in described(node, lines, "")]
+        body = ast.parse("\n".join(lines)).body
+        bases = {n.name: n for n in body if isinstance(n, ast.ClassDef) and n.name.startswith("_")}
+        shown = [p for node in body for p in described(node, lines, "", bases)]
         parts.append(f"## {TITLES[module]}\n\n" + "\n".join(shown) + ("" if shown[-1].endswith("\n") else "\n"))
     return "\n".join(parts).rstrip() + "\n"
 
 
-def described(node: ast.AST, lines: list[str], of: str) -> list[str]:
-    """Describe a public class with its methods, or a public function. Without a docstring the result is empty."""
+def described(node: ast.AST, lines: list[str], of: str, bases: dict[str, ast.ClassDef]) -> list[str]:
+    """Describe a public class with its methods, or a public function. Without a docstring the result is empty.
+
+    Methods of a private base class are those of the class.
+    """
     if not isinstance(node, ast.ClassDef | ast.FunctionDef) or node.name.startswith("_"):
         return []
     text = ast.get_docstring(node)
@@ -58,6 +63,9 @@ def described(node: ast.AST, lines: list[str], of: str) -> list[str]:
     if any(ast.unparse(base) in ("Exception", "PerdureError", "Stopped") for base in node.bases):
         return [wrapped(f"- `{node.name}`: {prose(text)}")]
     own = [n for n in node.body if isinstance(n, ast.FunctionDef)]
+    for base in (bases[b.id] for b in node.bases if isinstance(b, ast.Name) and b.id in bases):
+        known = {n.name for n in own}
+        own += [n for n in base.body if isinstance(n, ast.FunctionDef) and n.name not in known | {"__init__"}]
     make = next((n for n in own if n.name == "__init__"), None)
     shown = f"### {node.name}\n"
     if make is not None and node.name not in ("Table", "Job"):
@@ -68,7 +76,7 @@ def described(node: ast.AST, lines: list[str], of: str) -> list[str]:
     if fields:
         shown += wrapped(", ".join(f"`{ast.unparse(n)}`" for n in fields)) + "\n\n"
     shown += prose(text) + "\n" + attributes(node, lines)
-    return [shown, *(p for n in own for p in described(n, lines, ""))]
+    return [shown, *(p for n in own for p in described(n, lines, "", bases))]
 
 
 def signature(node: ast.FunctionDef, of: str) -> str:

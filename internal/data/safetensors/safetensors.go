@@ -1,8 +1,9 @@
 // Package safetensors reads and writes models in the public safetensors format, which PyTorch and other frameworks
 // load, and computes a model's hash.
 //
-// Two types of values are supported: float32 for tables, and int64 for the row ids of sparse tables ([Sparse]). Read
-// returns either a complete and consistent model or an error. All functions may be called concurrently.
+// Two types of values are read: float32 for tables, and int64 for the row ids of sparse tables ([Sparse]). Other types
+// are only written. Read returns either a complete and consistent model or an error. All functions may be called
+// concurrently.
 package safetensors
 
 import (
@@ -30,20 +31,60 @@ import (
 // safetensors file of float32 and int64 tensors.
 var ErrMalformed = errors.New("safetensors: malformed file")
 
-// Tensor is a named array whose last dimension varies fastest. Its values are float32 or, if Ints is not nil, int64.
+// Tensor is a named array whose last dimension varies fastest. Its values are float32 or, if Ints is not nil, int64, or
+// those of SetBytes.
 type Tensor struct {
 	Name  string
 	Shape []int64 // empty: a single value
 	Data  []float32
 	Ints  []int64 // if nil, Data has the values
+
+	kind  Type // of bytes; "": Data or Ints has the values
+	bytes []byte
 }
 
+// SetBytes sets values of any type, as little-endian bytes.
+func (t *Tensor) SetBytes(kind Type, values []byte) { t.kind, t.bytes = kind, values }
+
 // dtype returns the type of the tensor's values and their number.
-func (t Tensor) dtype() (name string, values int) {
-	if t.Ints != nil {
-		return int64Type, len(t.Ints)
+func (t Tensor) dtype() (name Type, values int) {
+	switch {
+	case t.kind != "":
+		return t.kind, len(t.bytes) / int(t.kind.Width())
+	case t.Ints != nil:
+		return I64, len(t.Ints)
 	}
-	return float32Type, len(t.Data)
+	return F32, len(t.Data)
+}
+
+// Type is a type of values, as the format names it.
+type Type string
+
+// The types.
+const (
+	Bool Type = "BOOL"
+	U8   Type = "U8"
+	I8   Type = "I8"
+	I16  Type = "I16"
+	I32  Type = "I32"
+	I64  Type = "I64"
+	F16  Type = "F16"
+	BF16 Type = "BF16"
+	F32  Type = "F32"
+	F64  Type = "F64"
+)
+
+// Width returns the size of a value in bytes.
+func (t Type) Width() int64 {
+	switch t {
+	case Bool, U8, I8:
+		return 1
+	case I16, F16, BF16:
+		return 2
+	case I64, F64:
+		return 8
+	}
+	return 4
 }
 
 // A safetensors file, little-endian:
@@ -52,33 +93,20 @@ func (t Tensor) dtype() (name string, values int) {
 //	8      n     header: JSON, then blanks; keys "__metadata__", then the tensors
 //	8+n    …     the tensors' values, in the order of the header, without gaps
 //
-// Tensors of int64 precede those of float32, so that all are aligned to the size of their values, which PyTorch
-// requires for int64.
+// Tensors of wide values precede those of narrow ones, so that all are aligned to the size of their values, which
+// PyTorch requires for int64.
 const (
 	lengthBytes = 8
 	metadataKey = "__metadata__"
-	float32Type = "F32"
-	int64Type   = "I64"
 	// maxHeader is the limit of the format's reference implementation.
 	maxHeader  = 100_000_000
 	chunkBytes = 64 << 10
 )
 
 type entry struct {
-	Dtype   string   `json:"dtype"`
+	Dtype   Type     `json:"dtype"`
 	Shape   []int64  `json:"shape"`
 	Offsets [2]int64 `json:"data_offsets"` // start and end, relative to the end of the header
-}
-
-// width returns the size of a value of a type; 0 if it is not supported.
-func width(dtype string) int64 {
-	switch dtype {
-	case float32Type:
-		return 4
-	case int64Type:
-		return 8
-	}
-	return 0
 }
 
 // elements returns the number of values of a shape. ok is false if it has a negative dimension or if its size in bytes
@@ -94,14 +122,14 @@ func elements(shape []int64) (n int64, ok bool) {
 	return n, true
 }
 
-// Write writes tensors, those of int64 first and otherwise in the given order, and the metadata, which may be nil. It
-// streams.
+// Write writes tensors, those of wide values first and otherwise in the given order, and the metadata, which may be
+// nil. It streams.
 func Write(w io.Writer, tensors []Tensor, meta map[string]string) error {
 	tensors = slices.Clone(tensors)
 	slices.SortStableFunc(tensors, func(a, b Tensor) int {
 		x, _ := a.dtype()
 		y, _ := b.dtype()
-		return cmp.Compare(width(y), width(x))
+		return cmp.Compare(y.Width(), x.Width())
 	})
 	header, err := encodeHeader(tensors, meta)
 	if err != nil {
@@ -159,7 +187,7 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 		}
 		seen[t.Name] = true
 		shape := append([]int64{}, t.Shape...) // [], never null
-		end := start + width(dtype)*n
+		end := start + dtype.Width()*n
 		if err := field(t.Name, entry{dtype, shape, [2]int64{start, end}}); err != nil {
 			return nil, err
 		}
@@ -179,6 +207,10 @@ func encodeHeader(tensors []Tensor, meta map[string]string) ([]byte, error) {
 
 // writeValues writes values in little-endian order on any machine.
 func writeValues(w io.Writer, t Tensor) error {
+	if t.kind != "" {
+		_, err := w.Write(t.bytes)
+		return err
+	}
 	var buf [chunkBytes]byte
 	le := binary.LittleEndian
 	if t.Ints != nil {
@@ -319,10 +351,9 @@ func checkOffsets(tensors []Tensor, entries []entry, bytes int64) error {
 	for i, e := range entries {
 		n, ok := elements(e.Shape)
 		switch name := tensors[i].Name; {
-		case width(e.Dtype) == 0:
-			return malformed("tensor %q has type %q; only %s and %s are supported", name, e.Dtype, float32Type,
-				int64Type)
-		case !ok || e.Offsets[1]-e.Offsets[0] != width(e.Dtype)*n:
+		case e.Dtype != F32 && e.Dtype != I64:
+			return malformed("tensor %q has type %q; only %s and %s are supported", name, e.Dtype, F32, I64)
+		case !ok || e.Offsets[1]-e.Offsets[0] != e.Dtype.Width()*n:
 			return malformed("tensor %q: %d bytes for shape %v", name, e.Offsets[1]-e.Offsets[0], e.Shape)
 		case e.Offsets[0] != end || e.Offsets[1] > bytes:
 			return malformed("tensor %q is at bytes %d to %d of %d, but must start at byte %d", name, e.Offsets[0],
@@ -353,7 +384,7 @@ func readAt(r io.ReaderAt, b []byte, at, size int64) error {
 // readValues reads a tensor's values. Its offsets must have been checked.
 func readValues(r io.ReaderAt, t *Tensor, e entry, base, size int64) error {
 	bytes := e.Offsets[1] - e.Offsets[0]
-	if e.Dtype == int64Type {
+	if e.Dtype == I64 {
 		t.Ints = make([]int64, bytes/8)
 	} else {
 		t.Data = make([]float32, bytes/4)

@@ -225,8 +225,8 @@ func ExampleWrite() {
 	var file bytes.Buffer
 	err := Write(&file, []Tensor{{Name: "w", Shape: []int64{2}, Data: []float32{1, 2}}}, nil)
 	tensors, _, readErr := Read(bytes.NewReader(file.Bytes()), int64(file.Len()))
-	fmt.Println(tensors, err, readErr)
-	// Output: [{w [2] [1 2] []}] <nil> <nil>
+	fmt.Println(tensors[0].Name, tensors[0].Shape, tensors[0].Data, err, readErr)
+	// Output: w [2] [1 2] <nil> <nil>
 }
 
 // TestMetadataRule: the rule is that of the tables or, if these only add, that of the workers' steps.

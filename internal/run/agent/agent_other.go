@@ -35,3 +35,9 @@ func Open(int) (*Socket, error) { return nil, errLinux }
 func WithParent(ctx context.Context) (of context.Context, parent int, err error) {
 	return ctx, os.Getppid(), errLinux
 }
+
+// Announcement is not used on this system.
+type Announcement struct{ Version, Coordinator, SecretFile, Keys string }
+
+// Announcer returns an error.
+func Announcer(int) (announce func(Announcement) error, err error) { return nil, errLinux }

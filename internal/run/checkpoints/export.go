@@ -93,15 +93,25 @@ type exportResult struct {
 	Clock perdure.Clock `json:"clock"`
 	Job   string        `json:"job"`
 	File  string        `json:"file"`
-	Model string        `json:"model_sha256"`
-	Notes []string      `json:"notes"` // remarks
+	Model string        `json:"model_sha256"` // of the tables
+	Notes []string      `json:"notes"`        // remarks
 }
 
 // write writes a model and reports it.
 func (f *Location) write(tell *humanize.Printer, k *checkpoint.Info, tensors []safetensors.Tensor, to string) error {
 	origin := safetensors.Origin{Job: &k.Manifest.Job, Clock: k.Cut}
 	f.finish(tell, &k.Manifest, tensors, &origin)
-	meta := safetensors.Metadata(origin)
+	meta, hash := safetensors.Metadata(origin), safetensors.Hash(tensors)
+	var names []string
+	for i := range tensors {
+		names = append(names, tensors[i].Name)
+	}
+	if modelfile.IsDescribed(names) {
+		var err error
+		if tensors, err = stateDict(tell, tensors, f.Partial); err != nil {
+			return fmt.Errorf("%s: %w", f.Store, err)
+		}
+	}
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		buf := bufio.NewWriterSize(file, 1<<20)
 		return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
@@ -109,7 +119,7 @@ func (f *Location) write(tell *humanize.Printer, k *checkpoint.Info, tensors []s
 	if err != nil {
 		return err
 	}
-	e := exportResult{k.Cut, k.Manifest.Job.ID, to, safetensors.Hash(tensors), tell.Notes()}
+	e := exportResult{k.Cut, k.Manifest.Job.ID, to, hash, tell.Notes()}
 	tell.Line("clock %d of job %s: %s\nmodel %s", e.Clock, e.Job, to, e.Model)
 	return tell.End(e)
 }

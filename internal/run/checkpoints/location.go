@@ -36,11 +36,12 @@ const dirName = "checkpoint"
 
 // Location is a directory or store of checkpoints to inspect.
 type Location struct {
-	Store store.Store    // holds the checkpoints
-	Run   string         // the run's directory; "": unknown
-	Clock *perdure.Clock // only the checkpoint of this clock; nil: all, or the newest
-	Now   time.Time
-	Force bool // Prune continues even if it cannot tell whether the run has ended
+	Store   store.Store    // holds the checkpoints
+	Run     string         // the run's directory; "": unknown
+	Clock   *perdure.Clock // only the checkpoint of this clock; nil: all, or the newest
+	Now     time.Time
+	Partial bool // Export omits tensors of a state_dict whose values are not in the tables
+	Force   bool // Prune continues even if it cannot tell whether the run has ended
 }
 
 // Open opens a directory or the URL of a store, either with an optional suffix @CLOCK.

@@ -7,19 +7,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/run/humanize"
+	"github.com/perdure/perdure/internal/run/modelfile"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
 // ExportRun writes the model of the run in a directory. If the run has not finished, it exports the newest whole
-// checkpoint. It replaces an existing file only if force is set.
-func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
+// checkpoint. It replaces an existing file only if force is set. partial is as [Location.Partial].
+func ExportRun(out io.Writer, run, to string, force, partial, asJSON bool) error {
 	if err := MayWrite(to, "model.safetensors", force); err != nil {
 		return err
 	}
@@ -28,10 +28,12 @@ func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 		model, err := disk.OpenRegular(filepath.Join(run, "model.safetensors"))
 		if err == nil {
 			defer func() { _ = model.Close() }()
-			if err := rejectUnnamed(model, run); err != nil {
-				return err
+			tell := humanize.NewPrinter(out, asJSON)
+			write, err := finalModel(tell, model, partial)
+			if err != nil {
+				return fmt.Errorf("%s: %w", model.Name(), err)
 			}
-			return copyModel(humanize.NewPrinter(out, asJSON), model, &sum, run, to)
+			return writeFinal(tell, write, &sum, run, to)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -42,36 +44,56 @@ func ExportRun(out io.Writer, run, to string, force, asJSON bool) error {
 		return fmt.Errorf("%w: %s has no model: the run has not ended, and has no checkpoint to export",
 			perdure.ErrUsage, run)
 	}
+	f.Partial = partial
 	return f.Export(out, to, force, asJSON)
 }
 
-// rejectUnnamed rejects the model of a perdure.torch program. Its tensors are rows of tables without the names and
-// shapes of parameters, so they cannot be converted to a state_dict.
-func rejectUnnamed(model *os.File, run string) error {
+// finalModel returns a function that writes the final model of a run: a copy of the file or, for a perdure.torch
+// program, the tensors of its state_dict.
+func finalModel(tell *humanize.Printer, model *os.File, partial bool) (write func(io.Writer) error, err error) {
 	info, err := model.Stat()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names, err := safetensors.ReadNames(model, info.Size())
 	if err != nil {
-		return fmt.Errorf("%s: %w", model.Name(), err)
+		return nil, err
 	}
-	if slices.Contains(names, "layout") && slices.Contains(names, "weights.0.begin") {
-		return fmt.Errorf("%w: %s is the run of a PyTorch program, whose tables have no parameter names: save "+
-			"model.state_dict() in the program after the with block, in the process with job.slot == 0; %s has the "+
-			"tables' rows",
-			perdure.ErrUsage, run, model.Name())
+	if !modelfile.IsDescribed(names) {
+		return func(to io.Writer) error {
+			_, err := io.Copy(to, model)
+			return err
+		}, nil
 	}
-	return nil
+	tables, meta, err := safetensors.Read(model, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := stateDict(tell, tables, partial)
+	if err != nil {
+		return nil, err
+	}
+	return func(to io.Writer) error { return safetensors.Write(to, tensors, meta) }, nil
 }
 
-// copyModel copies the final model of a run.
-func copyModel(tell *humanize.Printer, model io.Reader, sum *rundir.Summary, run, to string) error {
-	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
-		_, err := io.Copy(file, model)
-		return err
-	})
+// stateDict returns the tensors of a perdure.torch program's state_dict. Without partial, all must be in the tables.
+func stateDict(tell *humanize.Printer, tables []safetensors.Tensor, partial bool) ([]safetensors.Tensor, error) {
+	tensors, missing, err := modelfile.StateDict(tables)
 	if err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 && !partial {
+		return nil, modelfile.ErrMissing(missing)
+	}
+	for _, name := range missing {
+		tell.Note("omitted: %s", name)
+	}
+	return tensors, nil
+}
+
+// writeFinal writes the final model of a run and reports it.
+func writeFinal(tell *humanize.Printer, write func(io.Writer) error, sum *rundir.Summary, run, to string) error {
+	if err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), write); err != nil {
 		return err
 	}
 	e := exportResult{Clock: sum.Clocks, File: to, Model: *sum.ModelSHA256, Notes: tell.Notes()}

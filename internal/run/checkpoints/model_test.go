@@ -11,15 +11,15 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// TestExportUnnamed checks that the model of a PyTorch program, which has no parameter names, is rejected without
+// TestExportDescribed checks that the model of a PyTorch program whose description is incomplete is rejected without
 // writing a file. Other models are copied.
-func TestExportUnnamed(t *testing.T) {
+func TestExportDescribed(t *testing.T) {
 	for _, c := range []struct {
 		tensors []string
 		refused bool
 	}{
-		{[]string{"layout", "weights.0", "weights.0.begin"}, true},
-		{[]string{"layout", "w"}, false},
+		{[]string{"weights.names", "weights.names/ids", "weights.0", "weights.0.begin"}, true},
+		{[]string{"weights.names", "w"}, false},
 	} {
 		run, to := t.TempDir(), filepath.Join(t.TempDir(), "m")
 		model, err := os.Create(filepath.Join(run, "model.safetensors"))
@@ -31,7 +31,7 @@ func TestExportUnnamed(t *testing.T) {
 		must(t, safetensors.Write(model, all, nil))
 		must(t, model.Close())
 		must(t, os.WriteFile(filepath.Join(run, "summary.json"), []byte(`{"model_sha256": "ab"}`), 0o666))
-		err = ExportRun(io.Discard, run, to, false, false)
+		err = ExportRun(io.Discard, run, to, false, true, false)
 		if errors.Is(err, perdure.ErrUsage) != c.refused || !c.refused && err != nil {
 			t.Errorf("%q: %v", c.tensors, err)
 		}

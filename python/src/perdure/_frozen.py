@@ -74,6 +74,11 @@ class Frozen:
                     )
                 self._versions[i] = None
 
+    def values(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        """Yield names and values, or None for parameters that the program has changed or that consist of more."""
+        for (name, p), version in zip(self._named, self._versions, strict=True):
+            yield name, None if version is None or type(p) is not nn.Parameter else p
+
 
 def named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Return the parameters of a model with names that do not depend on whether it is compiled."""

@@ -8,6 +8,7 @@ from . import _agent
 from ._agent import Agent
 from ._shared import Lot
 from ._state import Encoded
+from .errors import PerdureError
 
 
 class Sending:
@@ -38,7 +39,7 @@ class Sending:
                     self._agent.call(_agent.STATE_PIECE, text=str(error).encode()[:1000])
                     return
                 at = self._agent.call(_agent.STATE_PIECE, a=self._room.address, b=at, c=count).a
-        except _agent.PerdureError:
+        except PerdureError:
             pass  # the program's own call reports it
         finally:
             self._spare.append(self._room)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import os
-import re
+import select
 import struct
 import subprocess
 import sys
@@ -36,6 +36,7 @@ Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 _PIECE = 32 << 20  # bytes of a piece of a large state
+_ANNOUNCE = "--announce-fd"  # the flag of ``perdure up`` for the file descriptor of its announcement
 
 
 class Share(NamedTuple):
@@ -558,7 +559,7 @@ class Job:
             return None
         room = self._borrow(max(size, 1))
         self._agent.call(_agent.FETCH, a=room.address)
-        state = decode(memoryview(room.bytes)[:size])
+        state = decode(room.bytes[:size].data)
         if room.size <= _PIECE:  # a larger one is needed once
             self._spare.append(room)
         return state
@@ -719,44 +720,58 @@ class Job:
 
 
 class _Owner:
-    """The ``perdure up`` process of a job that this program has started: it runs the coordinator and the servers."""
+    """The ``perdure up`` process of a job that this program has started: it runs the coordinator and the servers.
+
+    The process announces the job's address on a pipe that it inherits (docs/formats/agent.md).
+    """
 
     patience = 120.0  #: seconds that the job may take to start
 
     def __init__(self, folder: Path, args: Sequence[str]) -> None:
         self.folder = folder
-        args = ["--out", str(folder), *args]
-        self.process = _agent.begin(["up", "--with-parent", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.said: deque[str] = deque(maxlen=100)  # the last lines only: a job may print for days
-        self.coordinator = self.secret_file = self.keys = ""
-        self._told = threading.Event()  # set when the job's address is known, or when the process has ended
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-        told = self._told.wait(self.patience)
-        if self.coordinator:
+        pipe, theirs = os.pipe()
+        with open(pipe, "rb") as announced:
+            try:
+                self.process = _agent.begin(
+                    ["up", "--with-parent", f"{_ANNOUNCE}={theirs}", "--out", str(folder), *args],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=[theirs],
+                )
+            finally:
+                os.close(theirs)
+            self.said: deque[str] = deque(maxlen=100)  # the last lines only: a job may print for days
+            self._listener = threading.Thread(target=self._listen, daemon=True)
+            self._listener.start()
+            in_time = bool(select.select([announced], [], [], self.patience)[0])
+            line = announced.readline() if in_time else b""  # empty: the process has ended
+        if line:
+            self._take(json.loads(line))
             return
-        if not told:
+        if not in_time:
             self.process.kill()
         self.process.wait()
         self._listener.join(timeout=10)
         last = self.said[-1].removeprefix("perdure: ") if self.said else "perdure up printed nothing"
-        raise UsageError(last if told else f"the job did not start within {self.patience:g} s: {last}")
+        if in_time and _ANNOUNCE in last:  # an unknown flag
+            last = f"{_agent.binary()} and this package have different versions; install the same version of both"
+        raise UsageError(last if in_time else f"the job did not start within {self.patience:g} s: {last}")
+
+    def _take(self, announced: dict[str, Any]) -> None:
+        if announced["protocol"] != _agent.PROTOCOL:
+            self.close(finished=False)
+            raise UsageError(
+                f"{_agent.binary()} has version {announced['version']} with protocol {announced['protocol']}, but "
+                f"this package needs protocol {_agent.PROTOCOL}; install the same version of both"
+            )
+        self.coordinator: str = announced["coordinator"]
+        self.secret_file: str = announced["secret_file"]
+        self.keys: str = announced["keys"]
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line.rstrip())
-            if not self._told.is_set():
-                self._look(line.rstrip())
-        self._told.set()
-
-    def _look(self, line: str) -> None:
-        """Take the job's address from a line, if it contains the environment variables that name it."""
-        where = re.search(r"PERDURE_COORDINATOR=(\S+) PERDURE_SECRET_FILE=(.*?)(?: PERDURE_KEYS=(.*))?$", line)
-        if where:
-            self.secret_file, self.keys = where.group(2), where.group(3) or ""
-            self.coordinator = where.group(1)  # assigned last: readers take it as a sign that all three are set
-            self._told.set()
 
     def close(self, finished: bool) -> None:
         """Wait, without a limit, until a finished job has written its files. Stop an unfinished job."""
@@ -889,11 +904,6 @@ def start(
     """
     if os.environ.get("PERDURE_COORDINATOR"):
         return join()
-    silent = {"-q", "--quiet", "--json"}.intersection(args)
-    if silent:
-        raise UsageError(
-            f"start: omit {min(silent)}; this program reads the job's address from the output of perdure up"
-        )
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="perdure-")) / "run"
     flags = {"workers": 1, "servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}
     owner = _Owner(folder, [*(f"--{flag}={value}" for flag, value in flags.items()), *args])

@@ -15,10 +15,10 @@ import copy
 import functools
 import hashlib
 import math
+import os
 import random
 import warnings
 import weakref
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TypeGuard, TypeVar
@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from . import _clip, _state
+from . import _grads, _state
 from ._counted import Counted
 from ._draft import Drafts
 from ._ending import Ending, Left, check_end
@@ -37,6 +37,7 @@ from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse
 from ._inner import Inner, load, refuse_schedulers
 from ._late import Late, is_loader, state_of
 from ._loaders import Loaders
+from ._names import Description, Place, decoded
 from ._notice import Notice
 from ._pinned import Pinned
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
@@ -206,64 +207,9 @@ class _Bytes:
 
     def take(self, values: Floats) -> None:
         """Write values into the tensors."""
-        flat = values.reshape(-1)
-        for tensor, start, end in zip(self.tensors, self.starts, self.starts[1:], strict=False):
-            data = flat[start:end].astype(np.uint16).view(np.uint8)[: tensor.numel() * tensor.element_size()]
-            with torch.no_grad():
-                tensor.copy_(torch.from_numpy(data.copy()).view(tensor.dtype).reshape(tensor.shape))
-
-
-class _Layout:
-    """A table that describes the tensors in the tables of weights. All slots must have the same description.
-
-    Each tensor has a row with the two halves of a checksum of its name, shape and type, and a 1. The last row has a 2.
-    Each frozen parameter that slot 0 does not distribute has another row, with the checksum of its values.
-    """
-
-    def __init__(
-        self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]], frozen: Sequence[tuple[str, torch.Tensor, str]]
-    ) -> None:
-        every = [(name, f"{name} {tuple(t.shape)} {t.dtype}") for name, t in tensors]
-        every += [(f"the frozen {name}", f"frozen {name} {tuple(t.shape)} {t.dtype}") for name, t, _ in frozen]
-        self._names = [name for name, _ in every]
-        checks = [zlib.crc32(text.encode()) for _, text in every]
-        self._values = {len(checks) + i: name for i, (name, _, check) in enumerate(frozen) if check}
-        checks += [int(check, 16) for _, _, check in frozen if check]
-        self._rows = np.zeros((len(checks) + 1, 3), np.float32)
-        for row, crc in zip(self._rows, checks, strict=False):
-            row[:] = crc >> 16, crc & 0xFFFF, 1
-        self._rows[-1, 2] = 2
-        self._ids = np.arange(len(self._rows), dtype=np.uint64)
-        self._table: Table = job.table("layout", dim=3, rule=Set())
-
-    def put(self) -> None:
-        """Write the description."""
-        self._table.inc(self._ids, self._rows)
-
-    def check(self) -> None:
-        """Raise UsageError, naming the first difference, if another slot has written a different description."""
-        theirs = self._table.get(self._ids)
-        there = theirs[:, 2] != 0  # a row may be missing under recovery strategies that may lose updates
-        differ = np.flatnonzero((theirs != self._rows).any(axis=1) & there)
-        if not len(differ):
-            return
-        first = int(differ[0])
-        if first in self._values and theirs[first, 2] == 1:
-            there_, here = (f"{int(row[0]) << 16 | int(row[1]):08x}" for row in (theirs[first], self._rows[first]))
-            raise UsageError(
-                f"the frozen parameter {self._values[first]} has the checksum {here}, but {there_} in the process that "
-                "started the job; all processes must freeze the same values: load them from the same file, or call "
-                "torch.manual_seed before creating the model"
-            )
-        if first >= len(self._names):
-            what = f"has more parameters and buffers than this one, which has {first}"
-        elif theirs[first, 2] == 2:
-            what = f"has no {self._names[first]}"
-        else:
-            what = f"has a different name, shape or type for {self._names[first]}"
-        raise UsageError(
-            f"the model of the slot that started this job {what}; all slots must use the same model for the whole job"
-        )
+        with torch.no_grad():
+            for tensor, value in zip(self.tensors, decoded(values, self.tensors, self.starts), strict=True):
+                tensor.copy_(value)
 
 
 class _Group:
@@ -322,6 +268,13 @@ class _Group:
             now = added if self.weights is not None else self.firsts[i] + added
             if not torch.equal(tensor.detach().cpu(), now.to(tensor.dtype)):
                 yield self.rows.names[i]
+
+    def shared(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the names and shared weights, as of the last read, of all parameters."""
+        for name, tensor, first, (_, added) in zip(
+            self.rows.names, self.rows.tensors, self.firsts, self.rows.views(self.added), strict=True
+        ):
+            yield name, (first + added).to(tensor.dtype)
 
     def fetch(self) -> None:
         """Read the sum of changes. If the next update needs the weights, turn the sum into them."""
@@ -388,7 +341,7 @@ class _Model:
         self._frozen = Frozen(model)
         self._handed = _Bytes(job, self._frozen.handed) if self._frozen.handed else None
         named = [of for group, _ in groups for of in group]
-        self._layout = _Layout(job, [*named, *buffers.items()], self._frozen.compared())
+        self._names = Description(job, model, self._places([of for of, _ in rows], buffers))
         try:
             self._groups = [
                 _Group(job, _NAME.format(i), of, rule, combine, self._keep) for i, (of, rule) in enumerate(rows)
@@ -399,6 +352,7 @@ class _Model:
             if self._handed is not None:
                 self._handed_table: Table = job.table("frozen", self._handed.rows, dim=_DIM, rule=Set())
         except (UsageError, Refused) as error:
+            self._names.check()  # names the first difference, unless the job is in its first clock
             raise UsageError(
                 f"another slot started with a model of a different size or with a different rule ({error}); all slots "
                 "must use the same model and rule for the whole job"
@@ -424,11 +378,54 @@ class _Model:
     def _backward(self) -> None:
         self._late.compare()
 
+    def _places(self, groups: Sequence[_Rows], buffers: dict[str, torch.Tensor]) -> Iterator[Place]:
+        """Yield all parameters and buffers with their places in the tables."""
+        for i, of in enumerate(groups):
+            for name, tensor, start in zip(of.names, of.tensors, of.starts, strict=False):
+                yield Place(name, tensor, "trained", _NAME.format(i), start * _DIM)
+        starts = iter(self._buffers.starts if self._buffers is not None else ())
+        for (name, tensor), start in zip(buffers.items(), starts, strict=False):
+            yield Place(name, tensor, "buffer", "buffers", start)
+        compared = self._frozen.compared()
+        if self._handed is None:
+            yield from (Place(name, p, "frozen", "", 0, check) for name, p, check in compared)
+        else:
+            for (name, p, _), start in zip(compared, self._handed.starts, strict=False):
+                yield Place(name, p, "frozen", "frozen", start)
+
+    def export(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
+        """Write the job's model in the safetensors format, with the tensors of the model's state_dict.
+
+        Any slot may call it, during training or after the end. It writes the weights that this process has last read
+        from the servers, so that all slots write the same tensors in the same clock. The file is complete or absent.
+        ``perdure export RUN`` writes the same tensors. Needs the package safetensors.
+
+        Args:
+            path: The file. An existing one is replaced.
+            partial: Whether to omit tensors that cannot be written.
+
+        Raises:
+            UsageError: The state_dict has values that are not in the job, such as extra state, or safetensors is not
+                installed.
+
+        Example:
+            >>> training.export("model.safetensors")
+            >>> model.load_state_dict(safetensors.torch.load_file("model.safetensors"))
+        """
+        values: dict[str, torch.Tensor | None] = {}
+        for g in self._groups:
+            values.update(g.shared())
+        if self._buffers is not None:
+            of = decoded(self._buffer_values, self._buffers.tensors, self._buffers.starts)
+            values.update(zip(self._buffer_names, of, strict=True))
+        values.update(self._frozen.values())
+        self._names.export(path, values, partial, self.job.version)
+
     def _begin(self) -> None:
         """Write the initial weights in clock 0, or read the current ones, and continue from the slot's last update."""
         while self.job._now().clock == 0:  # repeated if the job was rolled back meanwhile
             if self.job.share.rank == 0:
-                self._layout.put()
+                self._names.put()
                 for g in self._groups:
                     g.rows.put(g.first)
                     g.begun.inc_run(0, g.first)
@@ -436,7 +433,7 @@ class _Model:
                 self._hand_out()
             self._weigh(1.0)
             self.job.clock()
-        self._layout.check()
+        self._names.check()
         for g in self._groups:
             g.begun.get_run(0, g.rows.rows, out=g.first)
         if self._handed is not None:
@@ -607,7 +604,7 @@ class _Model:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Remove the hooks and replaced functions that this training has installed in PyTorch."""
+        """Remove the hooks that this training has installed in PyTorch."""
         while self._undo:
             self._undo.pop()()
 
@@ -668,7 +665,8 @@ class DataParallel(_Model):
         self._rules = [rule for _, rule in groups]
         self._optimizer = rule if isinstance(rule, Optimizer) else None
         super().__init__(job, model, groups, "weighted" if weighted or end == "all" else "mean", state, end)
-        self._undo.append(_clip.refuse(p for of, _ in groups for _, p in of))
+        self._gradients = _grads.Gradients(of for group, _ in groups for of in group)
+        self._undo.append(self._gradients.hook())
         if self._optimizer is not None:
             self._undo.append(self._optimizer.register_step_pre_hook(_refuse_step).remove)
 
@@ -687,7 +685,7 @@ class DataParallel(_Model):
             NonFinite: A gradient contains NaN or Inf. Nothing was sent.
             RolledBack: The job was rolled back, which happens under ``checkpoint:C``. Exit, and start this program
                 again.
-            UsageError: The program has changed a weight or a setting that the servers hold.
+            UsageError: The program has changed a gradient, or a weight or a setting that the servers hold.
         """
         if self._weighted and weight is None:
             raise UsageError("weighted=True needs a weight: call step(weight=…), for example the number of samples")
@@ -700,10 +698,12 @@ class DataParallel(_Model):
                     "the optimizer's settings have changed, but the servers keep the first ones; for a decaying rate "
                     'use a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
+        self._gradients.check()
         self._refuse_changed()
         self._counted.refuse_second_pass(self._loaders.again())
         self._loaders.check()
         self._exchange(weight)
+        self._gradients.stepped()
         self._loaders.stepped()
         return self.job._now().clock
 
@@ -740,8 +740,8 @@ class DataParallel(_Model):
         self.model.zero_grad(set_to_none=True)
 
     def clip_grad_norm_(self, *_: Any) -> None:
-        """Raise UsageError, like torch.nn.utils.clip_grad_norm_ for these parameters."""
-        raise UsageError(f"clip_grad_norm_ {_clip.SAYS}")
+        """Raise UsageError. After torch.nn.utils.clip_grad_norm_ or another change of gradients, ``step`` raises it."""
+        raise UsageError(f"clip_grad_norm_ {_grads.SAYS}")
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing, for programs written for DistributedDataParallel. Gradients always add up until ``step``."""
