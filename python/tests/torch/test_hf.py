@@ -322,7 +322,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(perdure.UsageError, match="ReduceLROnPlateau"):
             callback.train(plateau)
         short = trainer_of(tmp_path, Recorder(None), max_steps=11, stream=True)
-        with pytest.raises(perdure.UsageError, match="the data end at step 6 of 11"):
+        with pytest.raises(perdure.UsageError, match="the data ends at step 6 of 11"):
             callback.train(short)
         job.end_job()
 
