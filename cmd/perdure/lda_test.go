@@ -244,5 +244,5 @@ func TestTopicsOfTexts(t *testing.T) {
 	}
 	wantRefused(t, exitUsage, "no update rule", "train", "lda", "--lr", "0.1")
 	wantRefused(t, exitUsage, "choose 2 to 8192", "train", "lda", "--topics", "1")
-	wantRefused(t, exitUsage, "clock fraction", "train", "lda", "--batch", "4")
+	wantRefused(t, exitUsage, "no batches", "train", "lda", "--batch", "4")
 }

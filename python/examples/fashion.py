@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torchdata.stateful_dataloader import StatefulDataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import perdure
 
@@ -44,12 +44,12 @@ model = nn.Sequential(
 
 
 with perdure.start() as job:
-    rank, of = job.share
-    x, y = (v[: a.examples][rank::of] for v in read("train"))
-    loader = StatefulDataLoader(torch.utils.data.TensorDataset(x, y), a.batch, shuffle=True, drop_last=True)
+    x, y = (v[: a.examples] for v in read("train"))
+    sampler = perdure.Sampler(job, len(x), a.batch, drop_last=True)
+    loader = sampler.loader(DataLoader(TensorDataset(x, y), batch_sampler=sampler))
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    with perdure.DataParallel(job, model, optimizer, state=[loader]) as p:
-        while job.now <= a.epochs * len(loader):  # the first clock was for the weights
+    with perdure.DataParallel(job, model, optimizer) as p:
+        for _ in job.epochs(a.epochs):
             for pictures, classes in loader:
                 loss = F.cross_entropy(model(pictures.to(device)), classes.to(device))
                 loss.backward()
@@ -60,5 +60,5 @@ with perdure.start() as job:
     x, y = read("t10k")
     with torch.no_grad():
         guess = torch.cat([model(part.to(device)).argmax(1).cpu() for part in x.split(500)])
-    if rank == 0:
+    if job.slot == 0:
         print(f"test accuracy {(guess == y).float().mean():.4f}", flush=True)

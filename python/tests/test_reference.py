@@ -15,7 +15,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 #: For each page its title, its guide and its modules. Sources are parsed, not imported, since some need PyTorch.
 PAGES = {
     "python-reference.md": ("Python reference", "python.md", ("job", "rules", "run", "progress", "errors")),
-    "pytorch-reference.md": ("PyTorch reference", "pytorch.md", ("torch", "hf", "lightning")),
+    "pytorch-reference.md": ("PyTorch reference", "pytorch.md", ("torch", "sampler", "hf", "lightning")),
 }
 TITLES = {
     "job": "Jobs and tables",
@@ -24,6 +24,7 @@ TITLES = {
     "progress": "Progress",
     "errors": "Errors",
     "torch": "`perdure.torch`: DataParallel and DiLoCo",
+    "sampler": "`perdure.Sampler`",
     "hf": "`perdure.hf`: Hugging Face's Trainer",
     "lightning": "`perdure.lightning`",
 }

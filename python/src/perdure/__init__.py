@@ -27,17 +27,17 @@ from .errors import (
 from .job import Job, Saved, Share, Table, join, start
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, RowwiseAdagrad, Rule, Set
 from .run import Run
+from .sampler import Sampler
 
 if TYPE_CHECKING:
     from .torch import Count as Count
     from .torch import DataParallel as DataParallel
     from .torch import DiLoCo as DiLoCo
-    from .torch import Epochs as Epochs
 else:
 
     def __getattr__(name: str) -> object:
         """Import the classes that need PyTorch on first use."""
-        if name in ("Count", "DataParallel", "DiLoCo", "Epochs"):
+        if name in ("Count", "DataParallel", "DiLoCo"):
             from . import torch
 
             return getattr(torch, name)
@@ -45,7 +45,7 @@ else:
 
     def __dir__() -> list[str]:
         there = importlib.util.find_spec("torch") is not None
-        return sorted({*globals(), *(("Count", "DataParallel", "DiLoCo", "Epochs") if there else ())})
+        return sorted({*globals(), *(("Count", "DataParallel", "DiLoCo") if there else ())})
 
 
 #: Without the classes that need PyTorch, so that ``from perdure import *`` works when it is not installed.
@@ -71,6 +71,7 @@ __all__ = [
     "RowwiseAdagrad",
     "Rule",
     "Run",
+    "Sampler",
     "Saved",
     "Set",
     "Share",

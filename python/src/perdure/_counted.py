@@ -16,7 +16,7 @@ from .errors import UsageError
 from .job import Job
 from .progress import NO_END
 
-_CURE = "write for epoch in epochs, with epochs = perdure.Epochs(3) in state=, or use job.now to decide when to stop"
+_CURE = "write for epoch in job.epochs(3), or use job.now to decide when to stop"
 
 
 class Counted:
@@ -29,22 +29,24 @@ class Counted:
         job: The job that the program trains in.
         state: The objects whose state each update saves.
         schedulers: The schedulers among them that DiLoCo steps.
-        epochs: The type that counts epochs. It is iterable, like a loader.
         others: Types that count neither epochs nor steps.
     """
 
     def __init__(
-        self, job: Job, state: Sequence[Any], schedulers: Sequence[Any], epochs: type, others: tuple[type, ...] = ()
+        self, job: Job, state: Sequence[Any], schedulers: Sequence[Any], others: tuple[type, ...] = ()
     ) -> None:
         self._job = job
         others += (Optimizer, LRScheduler, nn.Module, torch.amp.GradScaler)
-        loaders = [of for of in state if is_loader(of) and not isinstance(of, epochs)]
+        loaders = [of for of in state if is_loader(of)]
         self._loaders = bool(loaders)
         #: whether an object in state may keep a counter
         self._kept = any(not isinstance(of, others) and all(of is not loader for loader in loaders) for of in state)
         late = (of for of in state if isinstance(of, LRScheduler) and all(of is not s for s in schedulers))
         self._scheduler = next(late, None)
         self._rates: list[float] | None = None  # after the last complete step; None: unknown
+
+    def _keeps(self) -> bool:
+        return self._kept or self._job._epochs.used
 
     def refuse_second_pass(self, loader: str | None) -> None:
         """Raise UsageError for a second pass over the data that no saved object counts.
@@ -54,7 +56,7 @@ class Counted:
         Args:
             loader: The name of the loader that has started a second pass, or None.
         """
-        if loader is None or self._kept or self._job._asked or self._job.spec["clocks"] < NO_END:
+        if loader is None or self._keeps() or self._job._asked or self._job.spec["clocks"] < NO_END:
             return
         raise UsageError(
             f"{loader} starts a second pass over its data, but no object in state= counts passes: a replacement "
@@ -63,7 +65,7 @@ class Counted:
 
     def warn_taken_over(self) -> None:
         """Warn in a replacement process if no saved object can count epochs."""
-        if self._loaders and not self._kept and not self._job._asked:
+        if self._loaders and not self._keeps() and not self._job._asked:
             warnings.warn(
                 "this process continues in the middle of the data, but no object in state= counts epochs: a loop over "
                 f"several epochs, such as for epoch in range(3), starts from 0 again and trains for "
@@ -95,7 +97,7 @@ class Counted:
                 "already, so a replacement process of this slot would be one step late: list it in schedulers=, and "
                 "let DiLoCo call its step()"
             )
-        if self._scheduler is None and not self._kept and not (synced and self._job._asked):
+        if self._scheduler is None and not self._keeps() and not (synced and self._job._asked):
             raise UsageError(
                 "the learning rate has changed since the last step, but no object in state= counts steps: a "
                 "replacement process of this slot would start its schedule from 0; list a scheduler in schedulers=, or "

@@ -9,6 +9,8 @@ from typing import Any
 
 from ._ending import Left
 from .errors import UsageError
+from .job import Job
+from .sampler import Loader, Sampler
 
 _LOOKS = 3  # the number of first steps in which loaders are checked
 
@@ -61,10 +63,35 @@ def _has_buffer(of: Any) -> bool:
     return type(of).__name__ == "BufferShuffledExamplesIterable" or any(map(_has_buffer, inside))
 
 
+def is_of(job: Job, of: Any) -> bool:
+    """Reports whether an object in ``state`` is the job's Sampler or its loader, which are always saved.
+
+    Raises:
+        UsageError: It is another job's Sampler, or a loader that does not use the job's Sampler.
+    """
+    sampler = of.sampler if isinstance(of, Loader) else of
+    if isinstance(sampler, Sampler):
+        if sampler is not job._sampler:
+            raise UsageError("the Sampler in state= was created for another job; create one with this job")
+        return True
+    used = getattr(of, "batch_sampler", None)
+    if isinstance(used, Sampler):
+        raise UsageError(
+            f"the {type(of).__name__} in state= uses a Sampler: loop over sampler.loader(loader), and omit it in state="
+        )
+    if job._sampler is not None and used is not None:
+        raise UsageError(
+            f"the {type(of).__name__} in state= does not use the job's Sampler, so it would not follow changes of the "
+            "number of slots: create it with batch_sampler=sampler, or create no Sampler"
+        )
+    return False
+
+
 class Loaders:
     """The loaders among the objects in ``state``."""
 
-    def __init__(self, state: Sequence[Any]) -> None:
+    def __init__(self, state: Sequence[Any], sampler: Sampler | None) -> None:
+        self._sampler = sampler
         self._watched: list[_Watched] = []
         self._fresh = True  # whether the slot had no saved state, so that each loader is at its beginning
         self._steps = 0
@@ -92,12 +119,16 @@ class Loaders:
 
     def stepped(self) -> None:
         """Record a finished step: all batches read so far are trained."""
+        if self._sampler is not None:
+            self._sampler._stepped()
         for of in self._watched:
             it = of.loader._iterator
             of.trained = (it, 0 if it is None else it._num_yielded)
 
     def again(self) -> str | None:
         """Return the name of a loader that has begun another pass since the last step, or None."""
+        if self._sampler is not None and self._sampler._is_again():
+            return "the Sampler"
         return next((of.name for of in self._watched if of.is_again()), None)
 
     def check(self) -> None:
@@ -105,15 +136,18 @@ class Loaders:
         if self._steps >= _LOOKS:
             return
         self._steps += 1
+        ahead = ["the Sampler"] if self._sampler is not None and self._sampler._is_ahead() else []
         for of in self._watched:
             of.refuse_early()
             if self._fresh and of.is_ahead():
-                warnings.warn(
-                    f"{of.name} is one batch ahead of the step: a replacement process of this slot would skip that "
-                    "batch, which no step has used yet; read each batch in the iteration that trains on it",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+                ahead.append(of.name)
+        for name in ahead:
+            warnings.warn(
+                f"{name} is one batch ahead of the step: a replacement process of this slot would skip that "
+                "batch, which no step has used yet; read each batch in the iteration that trains on it",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def left(self) -> Left | None:
         """Return how many batches of the current epoch have not been trained, or None if no loader knows."""

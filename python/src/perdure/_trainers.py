@@ -96,6 +96,11 @@ class Outer:
         """
         if self.diloco is not None:
             raise UsageError("this callback has been used already; create a new one for each training")
+        if self.job._sampler is not None:
+            raise UsageError(
+                "a Sampler does not work with a trainer, which reads batches ahead; give the trainer this slot's part "
+                "of the data, as job.share says"
+            )
         self.place.trainer = trainer
         kept = [self.place, *state, *self._state]
         refuse_schedulers(kept)

@@ -17,13 +17,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _agent, _nested
 from ._agent import Agent
+from ._epochs import Epochs
 from ._sending import Sending
 from ._shared import Loans, Lot, Regions
 from ._state import Encoded, decode
@@ -31,6 +32,9 @@ from .errors import NonFinite, PerdureError, RolledBack, UsageError
 from .progress import Progress
 from .rules import Rule
 from .run import Run
+
+if TYPE_CHECKING:
+    from .sampler import Sampler
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -127,9 +131,8 @@ class Table:
     def read(self, rows: ArrayLike | None = None, out: Floats | None = None, timeout: float | None = None) -> Reading:
         """Read rows like ``get``, and also return their clocks.
 
-        The clocks do not count this slot's own updates. Training continues while an observer reads, so several servers
-        may answer with rows of different clocks; ``Reading.mixed`` reports that. Under ``bsp`` it is rare. To read
-        again, call ``forget`` first.
+        The clocks do not count this slot's own updates. Training continues while an observer reads, so servers may
+        answer with rows of different clocks, seldom under ``bsp`` (``Reading.mixed``). Call ``forget`` to read again.
 
         Args:
             rows: The row numbers. None reads all rows of a dense table.
@@ -194,7 +197,7 @@ class Table:
         return array
 
     def prefetch(self, rows: ArrayLike) -> None:
-        """Request rows that the program will read in this clock, without waiting for them."""
+        """Request rows that the program will read in this clock; the call does not wait."""
         ids = self._ids(rows)
         with self._job._lent(ids) as at:
             self._call(_agent.PREFETCH, 0, at.address, len(ids))
@@ -221,10 +224,7 @@ class Table:
         self._call(_agent.WEIGH, struct.unpack("<q", struct.pack("<d", weight))[0])
 
     def stored_rows(self) -> Rows:
-        """Return the numbers of all rows that a sparse table stores, in ascending order.
-
-        Call it when the job has finished its clocks.
-        """
+        """Return the numbers of a sparse table's rows in ascending order, when the job has finished its clocks."""
         room = np.empty(0, np.int64)
         while True:
             with self._job._lent(room, load=False) as to:
@@ -344,6 +344,9 @@ class Job:
         self._sending: Sending | None = None  # of a large state of the current clock
         self._inced = False  # whether this process has deltas of the current clock, which would die with it
         self._asked = False  # whether the program reads the job's clock
+        self._trained = False  # whether a DataParallel or DiLoCo trains a model in this job
+        self._epochs = Epochs()
+        self._sampler: Sampler | None = None
         self._observer = bool(hello.get("observer"))
         try:
             said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
@@ -420,6 +423,10 @@ class Job:
             The clock to work on next. It is usually one more than before, an earlier one after a rollback, and the same
             one when the slot's work has ended.
         """
+        before = -1
+        if self._sampler is not None:
+            before = self._now().clock
+            self._sampler._before_clock()
         sending, self._sending = self._sending, None
         with self._taking_back(None):
             try:
@@ -431,6 +438,8 @@ class Job:
         self._inced = False
         if sending is not None:
             sending.ended.wait()
+        if self._sampler is not None:
+            self._sampler._after_clock(now != before)
         return now
 
     @property
@@ -468,6 +477,23 @@ class Job:
     def end_job(self) -> None:
         """Ask the job to end as soon as every slot can, for example because the goal is reached."""
         self._agent.call(_agent.END_JOB)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Yield the epochs from the current one to ``count`` - 1: 0 at first, a later one in a replacement process."""
+        if count < 0:
+            raise UsageError(f"epochs({count}): the number of epochs must be 0 or more")
+        self._epochs.used = True
+        return self._each_epoch(count)
+
+    def _each_epoch(self, count: int) -> Iterator[int]:
+        if self._sampler is None and not self._trained:
+            raise UsageError("epochs needs a Sampler, DataParallel or DiLoCo, which saves the epoch with each update")
+        of = self._sampler if self._sampler is not None else self._epochs
+        more = True
+        while more and of.epoch < count:
+            epoch = of.epoch
+            yield epoch
+            more = of._finish_epoch(epoch)
 
     def run(self, step: Callable[[int], None]) -> None:
         """Call ``step`` for each clock of the slot, then wait until the whole job is done.
@@ -552,17 +578,17 @@ class Job:
         self._agent.call(_agent.STREAM_STATE, c=state.size)
         self._sending = Sending(self._agent, state, self._borrow(_PIECE), self._spare)
 
-    def _load(self) -> Any:
-        """Return the state that ``_save`` saved before the current clock, decoded, or None."""
-        size = self._agent.call(_agent.LOAD_STATE).a
+    def _load(self) -> tuple[Any, Saved]:
+        """Return the state that ``_save`` saved before the current clock, decoded, or None, and its clock."""
+        size, clock, older, _, _ = self._agent.call(_agent.LOAD_STATE)
         if size < 0:
-            return None
+            return None, Saved(None, clock, older)
         room = self._borrow(max(size, 1))
         self._agent.call(_agent.FETCH, a=room.address)
         state = decode(room.bytes[:size].data)
         if room.size <= _PIECE:  # a larger one is needed once
             self._spare.append(room)
-        return state
+        return state, Saved(None, clock, older)
 
     def load_state(self) -> bytes | None:
         """Return the state that the slot saved before the current clock, or None."""

@@ -33,10 +33,11 @@ from . import _grads, _state
 from ._counted import Counted
 from ._draft import Drafts
 from ._ending import Ending, Left, check_end
+from ._epochs import Epochs
 from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse_without_values
 from ._inner import Inner, load, refuse_schedulers
 from ._late import Late, is_loader, state_of
-from ._loaders import Loaders
+from ._loaders import Loaders, is_of
 from ._names import Description, Place, decoded
 from ._notice import Notice
 from ._pinned import Pinned
@@ -51,10 +52,6 @@ _HELD = (torch.float32, torch.float16, torch.bfloat16)  # types that float32 rep
 #: pass is not among them, since some programs run the model with other weights within a step.
 _LOOKS = (1, 16)
 _NEXT_TO_NOTHING = 1e-9  # the weight of a slot that does no work in a clock; servers reject 0
-
-
-#: Jobs that already train a model: a second model would use the same tables.
-_TRAINED: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
 class Stateful(Protocol):
@@ -116,44 +113,6 @@ class Count:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the count of a saved state."""
         self._counted = state["counted"]
-
-
-class Epochs:
-    """Counts epochs across replacement processes. List the object in ``state``.
-
-    A replacement process continues in the epoch of its predecessor. With ``range(3)`` it would start from 0 again.
-
-    Args:
-        count: The number of epochs.
-
-    Raises:
-        UsageError: The number is negative.
-
-    Example:
-        >>> epochs = perdure.Epochs(3)
-        >>> with perdure.DataParallel(job, model, rule, state=[loader, epochs]) as training:
-        ...     for epoch in epochs:
-        ...         train_one_epoch(training, loader)
-    """
-
-    def __init__(self, count: int) -> None:
-        if count < 0:
-            raise UsageError(f"Epochs({count}): the number of epochs must be 0 or more")
-        self._count, self._epoch = count, 0
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield the remaining epochs, starting with the current one."""
-        while self._epoch < self._count:
-            yield self._epoch
-            self._epoch += 1
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the current epoch as a state."""
-        return {"epoch": self._epoch}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue in the epoch of a saved state."""
-        self._epoch = state["epoch"]
 
 
 class _Rows:
@@ -316,14 +275,20 @@ class _Model:
         state: Iterable[Stateful],
         end: str,
     ) -> None:
-        if job in _TRAINED:
+        if job._trained:
             raise UsageError("this job already has a DataParallel or DiLoCo; start another job for a second model")
         refuse_island(model)
         check_end(end)
         self.job, self.model = job, model
+        self._sampler = job._sampler
         self._state = list(state)
+        if self._sampler is not None and end == "all":
+            raise UsageError("omit end='all': with a Sampler all slots train the same number of batches")
+        self._state = [of for of in self._state if not is_of(job, of)]
+        self._state.append(job._epochs if self._sampler is None else self._sampler)
         self._share = job.share
-        self._loaders = Loaders(self._state)
+        self._idle = False  # whether the slot has no samples in the clock
+        self._loaders = Loaders(self._state, self._sampler)
         self._left: Callable[[], Left | None] = self._loaders.left
         refuse_without_values(model)
         _refuse_unreached(job, self._state)
@@ -364,8 +329,10 @@ class _Model:
         self._half = False  # whether a step was interrupted before its clock ended
         self._taken_over = False  # whether this process replaced another one and has not made a step since
         self._late = Late(self._state, [p for _, p in named])
-        self._counted = Counted(job, self._state, self._schedulers, Epochs, (Count,))
+        self._counted = Counted(job, self._state, self._schedulers, (Count, Epochs))
         self._undo: list[Callable[[], None]] = []  # functions that remove what finish must undo
+        if self._sampler is not None:
+            self._sampler._unread()
         self._begin()
         self._frozen.begin()
         if named:
@@ -373,7 +340,9 @@ class _Model:
             backward = weakref.WeakMethod(self._backward)  # a strong reference in the hook would keep the model alive
             hook = named[-1][1].register_post_accumulate_grad_hook(lambda _: (call := backward()) and call())
             self._undo.append(hook.remove)
-        _TRAINED.add(job)
+        if self._sampler is not None:
+            self._sampler._owner = weakref.ref(self)
+        job._trained = True
 
     def _backward(self) -> None:
         self._late.compare()
@@ -443,24 +412,33 @@ class _Model:
     def _load(self) -> None:
         """Load the weights and the slot state of the current clock."""
         self._read()
-        saved = self.job._load()
         self._over = self._ending.done()  # if so, this process only waits for the others
         slots = self.job.spec["slots"]
-        if saved is None:
-            self._refuse_share(self._share.of == slots > self.job.slot or self.job.ended, slots)
+        kept = self._saved()
+        if kept is None:
+            self._refuse_share(self._share.of == slots > self.job.slot or self.job._now().ended, slots)
         else:
-            rank, slots = saved["share"]
-            self._refuse_share((rank, slots) == self._share or self.job.ended, slots)
-            if len(saved["state"]) != len(self._state):
+            rank, slots = kept["share"]
+            self._refuse_share((rank, slots) == self._share or self.job._now().ended, slots)
+            if len(kept["state"]) != len(self._state):
                 raise UsageError(
-                    f"this slot saved the states of {len(saved['state'])} objects, but the program now lists "
-                    f"{len(self._state)}: pass the same state= and schedulers= for the whole job"
+                    f"this slot saved the states of {len(kept['state']) - 1} objects, but the program now lists "
+                    f"{len(self._state) - 1}: pass the same state= and schedulers= for the whole job"
                 )
-            for of, state in zip(self._state, saved["state"], strict=True):
+            for of, state in zip(self._state, kept["state"], strict=True):
                 load(of, state)
             self._loaders.loaded()
-            _set_random(saved["random"])
+            _set_random(kept["random"])
             self._taken_over = True
+        if self._sampler is not None:
+            self._sampler._resume(loaded=kept is not None)
+
+    def _saved(self) -> Any:
+        """Return the slot's saved state, or None if this is the first process of the slot since it joined the job."""
+        kept, saved = self.job._load()
+        if kept is None or (self._sampler is not None and self._sampler._is_former(kept["state"][-1], saved)):
+            return None
+        return kept
 
     def _hand_out(self) -> None:
         if self._handed is not None:
@@ -482,15 +460,17 @@ class _Model:
     def _refuse_share(self, same: bool, slots: int) -> None:
         """Raise UsageError if the slot's share of the data has changed: samples would be counted twice or skipped.
 
-        It first ends the clock without work. Otherwise the job could not pass it, even with as many slots as before.
+        A Sampler divides the data again in each clock, so jobs with one are exempt. The method first ends the clock
+        without work. Otherwise the job could not pass it, even with as many slots as before.
         """
-        if same:
+        if same or self._sampler is not None:
             return
         now = self.job.share
         said = (
             f"job.share of slot {self.job.slot} is now {now.rank} of {now.of}, but the data were divided among {slots} "
             f"slots when this training started; with other shares some samples would be counted twice and others "
-            f"skipped: run `perdure scale {slots}`, or start a new job with the exported model"
+            f"skipped: run `perdure scale {slots}`, or start a new job with the exported model; programs with a "
+            "perdure.Sampler can change the number of slots"
         )
         warnings.warn(said, RuntimeWarning, stacklevel=2)  # before the clock, which may take long
         self._weigh(_NEXT_TO_NOTHING)
@@ -526,9 +506,11 @@ class _Model:
                 )
 
     def _weigh(self, weight: float | None) -> None:
+        if weight is None:  # by samples, if a Sampler counts them: shares may differ at the end of an epoch
+            weight = 1.0 if self._sampler is None else self._sampler._place.samples or _NEXT_TO_NOTHING
         for g in self._groups:
             if g.table.spec.get("combine") == "weighted":
-                g.table.weigh(1.0 if weight is None else weight)
+                g.table.weigh(weight)
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
         """Return the tensor from which the update of tensor i is computed, or None if it has no update."""
@@ -575,9 +557,10 @@ class _Model:
         self._find_buffers()
         before = self.job._now()
         if before.ended or self._over:
-            self._ending.cut = not self._over
-            raise Done("the slot's work has ended; leave the training loop")
+            raise self._done()
         self._refuse_share(before.share == self._share, self._share.of)
+        if self._sampler is not None:
+            self._sampler._check_share(before.share)
         sources = self._sources()
         kept = _state.Encoded({"state": (states := self._states()), "random": _random(), "share": list(self._share)})
         self._half = True
@@ -593,6 +576,17 @@ class _Model:
         if self.job._now().generation != before.generation:
             raise RolledBack("the job was rolled back; exit, and start this program again")
         self._read()
+
+    def _done(self) -> Done:
+        """Note that the slot's work has ended before its loop, and return the exception that ends the loop."""
+        # A slot that leaves the job by plan leaves no samples untrained: a Sampler gives them to the others.
+        leaves = self._sampler is not None and self._sampler._leaves()
+        self._ending.cut = not self._over and not leaves
+        return Done("the slot's work has ended; leave the training loop")
+
+    def _step_without_samples(self) -> None:
+        """Make the step of a batch in which this slot has no samples. The Sampler calls it."""
+        raise NotImplementedError
 
     def finish(self) -> None:
         """End this slot's work and wait for all slots. Then the model has the job's final weights."""
@@ -664,7 +658,8 @@ class DataParallel(_Model):
         groups = _groups_of(model, rule)
         self._rules = [rule for _, rule in groups]
         self._optimizer = rule if isinstance(rule, Optimizer) else None
-        super().__init__(job, model, groups, "weighted" if weighted or end == "all" else "mean", state, end)
+        by_weight = weighted or end == "all" or job._sampler is not None
+        super().__init__(job, model, groups, "weighted" if by_weight else "mean", state, end)
         self._gradients = _grads.Gradients(of for group, _ in groups for of in group)
         self._undo.append(self._gradients.hook())
         if self._optimizer is not None:
@@ -707,6 +702,14 @@ class DataParallel(_Model):
         self._loaders.stepped()
         return self.job._now().clock
 
+    def _step_without_samples(self) -> None:
+        self._idle = True
+        try:
+            self._exchange(None)
+        finally:
+            self._idle = False
+        self._loaders.stepped()
+
     def _read(self) -> None:
         super()._read()
         self._given = self._versions()
@@ -726,7 +729,7 @@ class DataParallel(_Model):
         self._given = self._versions()  # an evaluation may have used averages and restored the weights
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
-        return g.rows.tensors[i].grad
+        return None if self._idle else g.rows.tensors[i].grad
 
     def _write(self, g: _Group, source: Sequence[torch.Tensor | None], i: int, place: torch.Tensor) -> None:
         grad = source[i]
@@ -815,7 +818,7 @@ class DiLoCo(_Model):
             if getattr(module, "max_norm", None) is not None
         }
         self.synced = False  #: whether the inner optimizer's last step was followed by an outer step
-        of, rule, combine = self._settings(model, outer, weights, end)
+        of, rule, combine = self._settings(job, model, outer, weights, end)
         self._inner = Inner(inner, model, dict(of))
         kept = [*state, *self._inner.optimizers, *self._schedulers]
         if _is_stateful(weights) and not any(has_state is weights for has_state in kept):
@@ -858,9 +861,16 @@ class DiLoCo(_Model):
         if not self._counts:
             return
         if self._over:
-            raise Done("the slot's work has ended; leave the training loop")
+            raise self._done()
         self._counted.refuse_second_pass(self._loaders.again())
         self._loaders.check()
+        self._advance()
+
+    def _step_without_samples(self) -> None:
+        self._advance()
+
+    def _advance(self) -> None:
+        """Count a step, and make the outer step or a draft if one is due."""
         self._loaders.stepped()
         self._steps += 1
         for scheduler in self._schedulers:
@@ -899,7 +909,7 @@ class DiLoCo(_Model):
 
     @staticmethod
     def _settings(
-        model: nn.Module, outer: Rule | None, weights: Callable[[], float] | None, end: str
+        job: Job, model: nn.Module, outer: Rule | None, weights: Callable[[], float] | None, end: str
     ) -> tuple[list[tuple[str, nn.Parameter]], Rule, str]:
         """Return the trained parameters, their outer rule, and how the servers combine the slots' updates."""
         trained = [(n, p) for n, p in named_parameters(model) if p.requires_grad]
@@ -907,7 +917,8 @@ class DiLoCo(_Model):
         _refuse_rule(rule)
         if rule.decay:
             raise UsageError("the outer rule must not have decay; use weight_decay of the inner optimizer instead")
-        return trained, rule, "mean" if weights is None and end != "all" else "weighted"
+        by_weight = weights is not None or end == "all" or job._sampler is not None
+        return trained, rule, "weighted" if by_weight else "mean"
 
     @staticmethod
     def _drafts_of(job: Job, weights: Callable[[], float] | None) -> Drafts:
@@ -922,7 +933,7 @@ class DiLoCo(_Model):
         draft = DiLoCo._drafts_of(job, weights).read()
         if draft is None or job._now().clock == 0:
             return None
-        of, rule, combine = DiLoCo._settings(model, outer, weights, end)
+        of, rule, combine = DiLoCo._settings(job, model, outer, weights, end)
         g = _Group(job, _NAME.format(0), _Rows(job, of), rule, combine, DiLoCo._keep)
         g.begun.get_run(0, g.rows.rows, out=g.first)
         g.fetch()

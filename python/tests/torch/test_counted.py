@@ -59,7 +59,7 @@ def test_second_pass(endless: perdure.Job, how: str, workers: int) -> None:
             batches += 1
             step()
 
-    with pytest.raises(perdure.UsageError, match=r"state\[0\].* second pass .*perdure\.Epochs"), p:
+    with pytest.raises(perdure.UsageError, match=r"state\[0\].* second pass .*job\.epochs"), p:
         train()
         assert batches == 4
         train()

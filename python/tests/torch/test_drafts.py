@@ -146,7 +146,7 @@ def test_count() -> None:
     count.add(1)
     assert count() == 1
     for wrong in (-1, float("nan"), float("inf")):
-        with pytest.raises(perdure.UsageError, match="not negative"):
+        with pytest.raises(perdure.UsageError, match="add only finite numbers"):
             count.add(wrong)
 
 

@@ -66,7 +66,7 @@ def test_streamed_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             job._save(encoded)
             assert job._sending is not None
             job.clock()
-            saved = job._load()
+            saved, _ = job._load()
             assert saved["number"] == number
             assert saved["weights"].equal(torch.full((9000,), float(number)))
 
@@ -360,10 +360,8 @@ def test_epochs(tmp_path: Path, how: str) -> None:
         torch.manual_seed(0)
         model = nn.Linear(4, 1)
         loader = loaders.StatefulDataLoader(torch.randn(8, 4), batch_size=2, shuffle=True)
-        epochs = perdure.Epochs(3)
-        p = perdure.DataParallel(job, model, perdure.SGD(0.01), state=[loader, epochs] if how == "epochs" else [loader])
-        with p:
-            for _ in epochs if how == "epochs" else range(3):
+        with perdure.DataParallel(job, model, perdure.SGD(0.01), state=[loader]) as p:
+            for _ in job.epochs(3) if how == "epochs" else range(3):
                 if how == "clocks" and job.now > 12:
                     break
                 for x in loader:
@@ -382,14 +380,13 @@ def test_epochs(tmp_path: Path, how: str) -> None:
         assert batches == 12
 
 
-def test_epochs_end() -> None:
-    epochs, seen = perdure.Epochs(3), []
-    for epoch in epochs:
-        seen.append((epoch, epochs.state_dict()["epoch"]))
-    assert seen == [(0, 0), (1, 1), (2, 2)]
-    assert list(epochs) == []
-    again = perdure.Epochs(3)
-    again.load_state_dict({"epoch": 1})
-    assert list(again) == [1, 2]
-    with pytest.raises(perdure.UsageError, match=r"Epochs\(-1\)"):
-        perdure.Epochs(-1)
+def test_epochs_end(job: perdure.Job) -> None:
+    with pytest.raises(perdure.UsageError, match=r"epochs\(-1\): the number of epochs must be 0 or more"):
+        job.epochs(-1)
+    with pytest.raises(perdure.UsageError, match="epochs needs a Sampler, DataParallel or DiLoCo"):
+        next(job.epochs(3))
+    perdure.DataParallel(job, nn.Linear(4, 1), perdure.SGD(0.01))
+    assert [(epoch, job._epochs.state_dict()["epoch"]) for epoch in job.epochs(3)] == [(0, 0), (1, 1), (2, 2)]
+    assert list(job.epochs(3)) == []
+    job._epochs.load_state_dict({"epoch": 1})
+    assert list(job.epochs(3)) == [1, 2]

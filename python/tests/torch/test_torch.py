@@ -269,7 +269,7 @@ def test_mistakes(tmp_path: Path) -> None:
         optimizer_of(p).param_groups[0]["lr"] = 0.1
         p._state.append(Odd())
         with pytest.raises(
-            perdure.UsageError, match=r"state\['state'\]\[0\]\['a'\]\[1\]\['b'\] is an object, which needs pickle"
+            perdure.UsageError, match=r"state\['state'\]\[1\]\['a'\]\[1\]\['b'\] is an object, which needs pickle"
         ):
             p.step()
         with pytest.raises(perdure.UsageError, match="sync_every 0"):
