@@ -222,18 +222,15 @@ class _Group:
 
     def changed(self) -> Iterator[str]:
         """Yield the names of the parameters that the program has changed since the last read."""
-        for i, (_, added) in enumerate(self.rows.views(self.added)):
-            tensor = self.rows.tensors[i]
-            now = added if self.weights is not None else self.firsts[i] + added
-            if not torch.equal(tensor.detach().cpu(), now.to(tensor.dtype)):
-                yield self.rows.names[i]
+        for (name, shared), tensor in zip(self.shared(), self.rows.tensors, strict=True):
+            if not torch.equal(tensor.detach().cpu(), shared):
+                yield name
 
     def shared(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the names and shared weights, as of the last read, of all parameters."""
-        for name, tensor, first, (_, added) in zip(
-            self.rows.names, self.rows.tensors, self.firsts, self.rows.views(self.added), strict=True
-        ):
-            yield name, (first + added).to(tensor.dtype)
+        for i, (tensor, added) in enumerate(self.rows.views(self.added)):
+            weights = added if self.weights is not None else self.firsts[i] + added
+            yield self.rows.names[i], weights.to(tensor.dtype)
 
     def fetch(self) -> None:
         """Read the sum of changes. If the next update needs the weights, turn the sum into them."""
