@@ -151,7 +151,8 @@ func damageLog(t *testing.T, d logDamage) {
 	case code == exitError && d.want != goesOn:
 		named := strings.Contains(errs, filepath.Base(streams[0])) || strings.Contains(errs, path) ||
 			strings.Contains(errs, "the update log has lost some")
-		if !named || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "the job again") {
+		remedy := strings.Contains(errs, "the job again") || strings.Contains(errs, "start a new job")
+		if !named || strings.Count(errs, "\n") != 1 || !remedy {
 			t.Errorf("the error is not one line that names the damage and the remedy: %q", errs)
 		}
 	default:

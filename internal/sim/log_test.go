@@ -79,7 +79,7 @@ func TestUnusableLog(t *testing.T) {
 					Kind: wire.KindUpdate, Generation: 1, Epoch: 1, Incarnation: 1, Clock: 1, Clocks: 1000,
 					Parts: 1,
 				})
-		}, nil, []string{"clocks 1 to 1000", "the update is rejected", "the job again"}},
+		}, nil, []string{"clocks 1 to 1000", "the update is rejected", "start a new job"}},
 		{"another log", 1 << 20, func(c *sim.Cluster, _ perdure.JobSpec) {
 			c.ReplaceLog()
 		}, nil, []string{"the log has lost some"}},
