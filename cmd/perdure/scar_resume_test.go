@@ -13,7 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// rowsSaved waits until a run has published the given number of running checkpoints and one that has all of its slots.
+// rowsSaved waits until the run in dir has published a running checkpoint whose number is at least number and that
+// contains all 4 slots of the job.
 func rowsSaved(t *testing.T, dir string, number uint64) {
 	t.Helper()
 	await(t, func() bool {
@@ -27,7 +28,9 @@ func savesRows(dir string) []string {
 	return append(endless(dir), "--recovery", "scar:8,1/4", "--consistency", "ssp:1", "--scale", "4@clock:20")
 }
 
-// killedScar returns the directory of such a run whose supervisor was killed together with all its processes.
+// killedScar runs the job of savesRows until it has published at least 6 running checkpoints, and then kills its
+// supervisor together with all its processes. It returns the run's directory and the newest complete running checkpoint
+// in it.
 func killedScar(t *testing.T) (dir string, m checkpoint.Running) {
 	t.Helper()
 	dir = newFolder(t)

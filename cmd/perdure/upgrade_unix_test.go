@@ -23,7 +23,8 @@ func ofBefore(t *testing.T, p *process) *process {
 	return p
 }
 
-// begins starts the coordinator and the hosts in the older version. Each host has a server and a worker.
+// begins starts the coordinator and one host for each directory, all in the older version. Each host has a server and a
+// worker.
 func (h *hosted) begins(dirs []string) (hosts []*process) {
 	h.Helper()
 	h.leader = ofBefore(h.T, command(h, h.args()...))
@@ -35,7 +36,7 @@ func (h *hosted) begins(dirs []string) (hosts []*process) {
 	return hosts
 }
 
-// hostOf starts a host in the given version.
+// hostOf starts a host that keeps its files in dir. version selects the program: ofBefore or ofNow.
 func (h *hosted) hostOf(version func(*testing.T, *process) *process, dir string) *process {
 	h.Helper()
 	p := version(h.T, command(h, "host", "--join", h.join, "--secret-file", secretOf(h.dir), "--dir", dir,
@@ -48,9 +49,10 @@ func (h *hosted) hostOf(version func(*testing.T, *process) *process, dir string)
 
 func ofNow(_ *testing.T, p *process) *process { return p }
 
-// TestUpgradeRolling: one host after another is ended and restarted in the newer version, and finally the coordinator.
-// Training continues meanwhile. No update is lost, no clock is repeated, and the model is that of an undisturbed job.
-// Both versions must have the same frame version.
+// TestUpgradeRolling upgrades the processes of a job one after another, from the program -upgrade.from to this one.
+// Each host, and finally the coordinator, is ended and restarted in the newer version while the others continue to
+// train. No update may be lost, no clock repeated, and the model must be that of an undisturbed job. Both versions must
+// have the same frame version.
 func TestUpgradeRolling(t *testing.T) {
 	t.Parallel()
 	const clocks = "300"
@@ -82,8 +84,8 @@ func TestUpgradeRolling(t *testing.T) {
 	}
 }
 
-// TestUpgradeAtOnce: all processes are ended and restarted in the newer version, which may have another frame version.
-// The job resumes from its durable state and ends with the same model.
+// TestUpgradeAtOnce kills all processes of a job and restarts them in the newer version, which may have another frame
+// version. The job must resume from its durable state and end with the model of an undisturbed job.
 func TestUpgradeAtOnce(t *testing.T) {
 	t.Parallel()
 	const clocks = "100"

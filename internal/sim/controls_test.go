@@ -35,7 +35,8 @@ var strategies = []struct {
 	{"scar", drawScar},
 }
 
-// control is a safety mechanism that can be disabled.
+// control is a negative control: a safety mechanism, how to disable it, and what must then go wrong under each
+// strategy.
 type control struct {
 	name  string
 	off   func(*sim.Options)
@@ -43,7 +44,7 @@ type control struct {
 	cells []cell                // by strategy
 }
 
-// cell is a control under one strategy.
+// cell is what must happen if a control's mechanism is disabled under one strategy.
 type cell struct {
 	// the checker must find a violation with each of these seeds; with refused, the job must end with that error
 	// instead
@@ -103,7 +104,8 @@ func redone(draw drawing) drawing {
 	}
 }
 
-// crossed draws checkpoints that take long to write while workers continue.
+// crossed adapts a drawing: checkpoints are frequent, every 2 clocks, and models let workers run ahead, so that workers
+// send updates of later clocks while a checkpoint is written. More processes die, unless they are not replaced.
 func crossed(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := as("asp", "ssp:2", "essp:2")(draw)(seed)
@@ -228,10 +230,13 @@ var controls = []control{
 	}},
 }
 
-// without returns a row for all strategies except the last one.
+// without returns the cells for all strategies except the last one, scar. They say why the mechanism does not apply.
+// The caller appends the cell for scar.
 func without(why string) []cell { return slices.Repeat([]cell{no(why)}, len(strategies)-1) }
 
-// only returns a row for resend and resend, partial.
+// only returns a row of the table for a mechanism that exists only where workers resend updates, with one cell for each
+// strategy. The cells of resend and of "resend, partial" are the arguments. All others say why the mechanism does not
+// apply there.
 func only(resend, partial cell, why string) []cell {
 	row := slices.Repeat([]cell{no(why)}, len(strategies))
 	for i := range strategies {
@@ -253,7 +258,8 @@ const forever = "context deadline exceeded"
 // hangs returns a cell for a mechanism without which the job never ends.
 func hangs(seeds ...uint64) cell { return cell{seeds, forever, waits} }
 
-// drawing returns the drawing of a control under a strategy.
+// drawing returns the function that draws the scenarios of a control under the strategy with this index: the strategy's
+// own function, adapted by c.draw if the control needs that.
 func (c *control) drawing(strategy int) drawing {
 	if c.draw == nil {
 		return strategies[strategy].draw
@@ -261,7 +267,8 @@ func (c *control) drawing(strategy int) drawing {
 	return c.draw(strategies[strategy].draw)
 }
 
-// finds reports whether a weakened job ends as expected.
+// finds reports whether a job whose mechanism was disabled ended as the cell expects: err is the error c.refused or, if
+// that is empty, a violation that the checker found.
 func (c cell) finds(err error) bool {
 	if c.refused != "" {
 		return err != nil && strings.Contains(err.Error(), c.refused)
@@ -329,7 +336,8 @@ func TestControlsTable(t *testing.T) {
 	}
 }
 
-// controlsTable returns the Markdown table followed by its reasons.
+// controlsTable returns the table of controls in Markdown. A cell is "found", "refused", "hangs" or "–"; a number in it
+// refers to the reasons listed below the table.
 func controlsTable() string {
 	var b strings.Builder
 	b.WriteString("|")

@@ -19,7 +19,9 @@ import (
 	"github.com/perdure/perdure/internal/sim"
 )
 
-// logged runs a job of one server whose updates are logged. At 200 ms, after some clocks, it injects a fault.
+// logged runs a job with one server, an update log, and a snapshot every snapshot bytes of the log. weaken, if not nil,
+// changes the simulation's options. After 200 ms, and so after some clocks, logged calls what to inject a fault. It
+// returns the error that the job ended with, or a violation found in the final state.
 func logged(t *testing.T, snapshot int64, weaken func(*sim.Options),
 	what func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec),
 ) (err error) {
@@ -139,7 +141,7 @@ func TestDamagedSnapshot(t *testing.T) {
 	}
 }
 
-// lateLists is a store whose listings are empty before a time.
+// lateLists is a store that lists no objects before a given time, as an eventually consistent store may.
 type lateLists struct {
 	store.Store
 	until *atomic.Int64
@@ -209,8 +211,8 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// TestSavesOn checks that after a server's return, its shards are still snapshotted and the log is truncated up to
-// them.
+// TestSavesOn checks that after a server is replaced, the new process continues to write snapshots, and to truncate the
+// log up to them.
 func TestSavesOn(t *testing.T) {
 	err := logged(t, 1<<10, nil, func(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 		l, err := c.Log().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
@@ -230,8 +232,9 @@ func TestSavesOn(t *testing.T) {
 	}
 }
 
-// late appends a stale record of the first epoch's head after the second epoch has begun: the end of the job at a past
-// clock.
+// late kills the server, waits until its successor has started the second epoch, and then appends a record to shard 0's
+// log as if the head of the first epoch had sent it late. The record would end the job at clock 12, which is already
+// past.
 func late(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 	c.Kill("server:0", time.Millisecond)
 	<-time.After(100 * time.Millisecond)
@@ -241,8 +244,8 @@ func late(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 	})
 }
 
-// lateBase appends a stale record of the first epoch's head after the second epoch has begun: a base with all clocks
-// except the last.
+// lateBase does the same as late with another record: a base, which would raise each slot's count to all clocks except
+// the last.
 func lateBase(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 	c.Kill("server:0", time.Millisecond)
 	<-time.After(100 * time.Millisecond)
@@ -251,7 +254,7 @@ func lateBase(ctx context.Context, c *sim.Cluster, job perdure.JobSpec) {
 		wire.AppendState(nil, &base)...)
 }
 
-// put appends an entry to shard 0's stream.
+// put appends a frame with header h and this payload to the log of shard 0, and waits until the log has answered.
 func put(ctx context.Context, c *sim.Cluster, job perdure.JobSpec, h wire.Header, payload ...byte) {
 	l, err := c.Log().Open(updatelog.Options{Job: job.ID, Shards: job.Shards})
 	if err != nil {

@@ -86,7 +86,8 @@ func drawResumes(draw drawing) drawing {
 	}
 }
 
-// runResumes runs seeds and requires enough resumed runs: as many as seeds, but a third for the first seeds.
+// runResumes runs seeds that describe resumed runs. If enough seeds run, at least one run must have been resumed for
+// every six seeds.
 func runResumes(t *testing.T, draw drawing) {
 	t.Helper()
 	done, runs := 0, 0
@@ -143,7 +144,7 @@ func (f *faults) resume() error {
 // workers still count.
 func TestScarReturnResumes(t *testing.T) { runResumes(t, drawResumes(drawReturns(drawScar))) }
 
-// TestStatelessReturnResumes is the same with an update log.
+// TestStatelessReturnResumes is TestScarReturnResumes with an update log.
 func TestStatelessReturnResumes(t *testing.T) { runResumes(t, drawResumes(drawReturns(drawStateless))) }
 
 // drawReturns draws calm jobs with many joins and leaves.

@@ -360,7 +360,8 @@ func (s *scenario) slots() int {
 	return n + s.resumes.more
 }
 
-// states returns the max size of slot states outside the store: small or the default.
+// states returns the maximum number of bytes of a slot state that is kept outside the store: 1, so that almost every
+// state is in the store, or 0 for the default.
 func (s *scenario) states(drawn bool, seed uint64) int {
 	if s.stored || drawn && seed%3 == 1 {
 		return 1

@@ -22,14 +22,15 @@ var (
 // exactly once.
 func TestSeeds(t *testing.T) { runSeeds(t, draw) }
 
-// TestChains checks the same for replicated shards, while each keeps a replica. All replicas must be byte-identical.
+// TestChains checks the guarantees of TestSeeds for replicated shards while at least one replica of each survives. All
+// replicas of a shard must be byte-identical.
 func TestChains(t *testing.T) { runSeeds(t, drawChain) }
 
-// TestResends checks the same while workers resend the updates that a lost shard lacks. A rollback happens if and only
-// if a process died that had the only copy of a needed update.
+// TestResends checks the guarantees of TestSeeds under resend, where workers resend the updates that a lost shard
+// lacks. The job rolls back if and only if a process died that had the only copy of a needed update.
 func TestResends(t *testing.T) { runSeeds(t, drawResend) }
 
-// TestSaved checks the same for replicated shards with checkpoints, whichever processes are killed.
+// TestSaved checks the guarantees of TestSeeds for replicated shards with checkpoints, whichever processes are killed.
 func TestSaved(t *testing.T) { runSeeds(t, drawSaved) }
 
 // TestBehind checks background checkpoints. Each contains exactly its cut, even if processes die during the write or
@@ -41,7 +42,7 @@ func drawBackground(seed uint64) (scenario, *rand.Rand) {
 	return behind([]drawing{draw, drawSaved}[seed%2])(seed)
 }
 
-// behind makes a scenario's checkpoints background checkpoints.
+// behind adapts a drawing: checkpoints are written in the background, two thirds of them on a slow disk.
 func behind(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -64,7 +65,7 @@ func TestScarRosters(t *testing.T) { runSeeds(t, drawScaled(drawScar)) }
 // TestLossy checks jobs that may lose updates: none is applied twice, missing ones are counted, and replicas are equal.
 func TestLossy(t *testing.T) { runSeeds(t, drawLossy) }
 
-// TestStateless checks the same for servers that are rebuilt from an update log.
+// TestStateless checks the guarantees of TestSeeds for servers that are rebuilt from an update log.
 func TestStateless(t *testing.T) { runSeeds(t, drawStateless) }
 
 // TestStatelessRosters is TestStateless while workers join and leave.
@@ -78,7 +79,8 @@ func drawAny(seed uint64) (scenario, *rand.Rand) {
 	return []drawing{draw, drawChain, drawLossy, drawResend}[seed%4](seed)
 }
 
-// drawScaled draws planned and requested changes of the number of workers.
+// drawScaled adapts a drawing: the number of workers changes, either at planned clocks or when requested while the job
+// runs.
 func drawScaled(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -96,7 +98,7 @@ func drawScaled(draw drawing) drawing {
 	}
 }
 
-// wholly makes the tables of a scenario whole.
+// wholly adapts a drawing: all tables are dense and whole, which means that one shard holds all of a table's rows.
 func wholly(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -250,17 +252,17 @@ func TestOutages(t *testing.T) {
 	})
 }
 
-// TestResendOutages checks the same while workers resend a shard's lost updates.
+// TestResendOutages checks the guarantees of TestOutages while workers resend a shard's lost updates.
 func TestResendOutages(t *testing.T) { runOutages(t, drawResend) }
 
-// TestEagerOutages checks the same for chains whose heads do not wait.
+// TestEagerOutages checks the guarantees of TestOutages for chains whose heads do not wait for the other replicas.
 func TestEagerOutages(t *testing.T) {
 	runOutages(t, func(seed uint64) (scenario, *rand.Rand) {
 		return []drawing{drawEvery, drawEager}[seed%2](seed)
 	})
 }
 
-// TestStatelessOutages checks the same with an update log.
+// TestStatelessOutages checks the guarantees of TestOutages with an update log.
 func TestStatelessOutages(t *testing.T) { runOutages(t, drawStateless) }
 
 func runOutages(t *testing.T, draw drawing) {
@@ -271,8 +273,8 @@ func runOutages(t *testing.T, draw drawing) {
 	}
 }
 
-// enoughToMerge is the min number of seeds for a test that requires a merged update. In short runs, one of the found
-// seeds sends one.
+// enoughToMerge is the minimum of -sim.seeds from which runMerging requires that some update was merged. In short runs,
+// one of the seeds in found sends one.
 const enoughToMerge = 200
 
 // runMerging runs jobs that may send updates of several clocks, and counts relaxed reads.
@@ -288,7 +290,8 @@ func runMerging(t *testing.T, draw drawing, relaxed *int) {
 	}
 }
 
-// drawOutages draws jobs that continue during a shard's outage.
+// drawOutages adapts a drawing: workers continue during a shard's outage, for one to seven clocks beyond the model's
+// staleness bound.
 func drawOutages(draw drawing) drawing {
 	return func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
@@ -303,7 +306,8 @@ func drawOutages(draw drawing) drawing {
 	}
 }
 
-// TestSplits checks that members of earlier epochs do no harm.
+// TestSplits checks that no guarantee is violated by processes that still act as members of an earlier epoch of a
+// chain. These exist after long partitions, after processes were frozen, and after the coordinator restarted.
 func TestSplits(t *testing.T) { runSeeds(t, drawSplit(drawChain)) }
 
 // TestNotices checks that a preemption notice that expires before the handover is complete has no worse effect than a

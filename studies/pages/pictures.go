@@ -34,8 +34,10 @@ func (l *styleAxes) of(c *cell) plot.Style {
 	return look
 }
 
-// curves plots a column of the series over time. Each cell has a curve for the median, and a band from the minimum to
-// the maximum. There is a panel for each label of the axis panels, or a single one if panels is empty.
+// curves plots a column of the cells' series over time, as the figure name in the file file, and returns the Markdown
+// that shows it. y is the label of the vertical axis. Each cell has a curve for the median of its trials, and a band
+// from their minimum to their maximum; look sets its style. There is a panel for each label that the cells have on the
+// axis panels, or a single panel if panels is "".
 func (p *page) curves(file, name, column, y string, cells []*cell, look styleAxes, panels string) string {
 	f := &plot.Figure{Name: name, Width: width, PanelHeight: 340}
 	titles := []string{""}
@@ -123,7 +125,8 @@ func faultTimes(cells []*cell) (at []float64) {
 	return at
 }
 
-// curve returns the curve and the band of a column over the cell's trials. any reports whether there is a value.
+// curve returns the median of a column over the cell's trials, as a curve, with the minimum and maximum as its band.
+// any is false if no trial has a value.
 func (c *cell) curve(column string) (curve plot.Curve, any bool) {
 	var all []plot.Points
 	var stays []bool
@@ -135,7 +138,9 @@ func (c *cell) curve(column string) (curve plot.Curve, any bool) {
 	return curve, any
 }
 
-// dots plots a panel for each column with a row for each cell: the median, and a line from the minimum to the maximum.
+// dots plots the medians of the cells, with lines from the minimum to the maximum of their trials, and returns the
+// Markdown that shows the picture. There is a panel for each column and in it a row for each cell, which is named by
+// its labels on axes.
 func (p *page) dots(file, name string, cells []*cell, axes []string, look styleAxes, columns ...column) string {
 	f := &plot.Figure{Name: name, Width: width, Columns: min(3, len(columns))}
 	for n := range columns {

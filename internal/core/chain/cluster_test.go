@@ -20,7 +20,7 @@ func (o op) String() string {
 	return fmt.Sprintf("(%d)", int(o))
 }
 
-// history is a sequence of entries; the one at position p has index p-1.
+// history is a sequence of entries. Positions start from 1: history[p-1] is the entry at position p.
 type history []op
 
 func (h history) String() string {
@@ -31,7 +31,8 @@ func (h history) String() string {
 	return b.String()
 }
 
-// holder is a process with a position in the chain. since is 0 if it has none.
+// holder is a process with a position in the chain: a server, the number of its process, and the revision at which the
+// process started to copy the shard. since is 0 if it has no position.
 type holder struct {
 	server, life int
 	since        uint64
@@ -99,7 +100,8 @@ type report struct {
 	joined bool
 }
 
-// newCluster returns a cluster whose chain consists of the first servers.
+// newCluster returns a cluster of live servers in epoch 1. Servers 0 to members-1 form the chain, in this order, and
+// know the first view.
 func newCluster(s settings, servers, members int) *cluster {
 	c := &cluster{settings: s, revision: 1, servers: make([]process, servers)}
 	c.pipes, c.cut = make([][]packet, 2*servers*servers), make([]bool, servers*servers)
@@ -143,7 +145,8 @@ func (v *view) at(i, life int) int {
 	return slices.IndexFunc(v.chain, func(h holder) bool { return h.server == i && h.life == life })
 }
 
-// peer returns the holder that is the given peer of the member at a position of the chain.
+// peer returns the neighbor of the chain's member at position at that has the role as: its predecessor, its successor,
+// or the joiner, which only the tail has. ok is false if that neighbor does not exist.
 func (v *view) peer(at int, as Neighbor) (h holder, ok bool) {
 	switch {
 	case as == Joiner:
@@ -156,7 +159,8 @@ func (v *view) peer(at int, as Neighbor) (h holder, ok bool) {
 	return holder{}, false
 }
 
-// follow makes server i learn a view.
+// follow makes server i adopt the view with this index. It creates or drops the server's replica if the view requires
+// that.
 func (c *cluster) follow(i, index int) {
 	p, v := &c.servers[i], &c.views[index]
 	first := p.seen < 0 && index == 0
@@ -197,7 +201,8 @@ func (c *cluster) append(i int, o op) error {
 	return c.flush(i)
 }
 
-// flush carries out what server i's replica requests.
+// flush carries out what server i's replica requests: it applies entries and sends messages and snapshots. It returns
+// an error if the replica violates an invariant.
 func (c *cluster) flush(i int) error {
 	p := &c.servers[i]
 	if p.r == nil {
@@ -257,8 +262,9 @@ func (c *cluster) underway(i int, pos uint64) bool {
 	return false
 }
 
-// show records what members show their readers, and acknowledge, from now on. In a periodic chain, anything after a
-// snapshot may be lost.
+// show appends to c.acked the entries that members let readers see from now on, and so acknowledge. It returns an error
+// if two members show different entries. It does nothing in a periodic chain, where anything after a snapshot may be
+// lost.
 func (c *cluster) show() error {
 	if c.periodic {
 		return nil
@@ -301,7 +307,7 @@ func (c *cluster) deliver(n int) error {
 	return c.receive(p)
 }
 
-// receive plays the receiver's shell.
+// receive does what the receiver's shell does with a packet. A packet for an earlier process of the server is ignored.
 func (c *cluster) receive(p packet) error {
 	s := &c.servers[p.to]
 	if !s.up || s.life != p.life {
@@ -405,7 +411,8 @@ func (c *cluster) restart(i int) {
 	}
 }
 
-// drop removes a holder from the chain, and reports whether the chain survives.
+// drop makes the coordinator remove server i from the chain, or as the joiner, and returns true. It returns false, and
+// changes nothing, if i is the only member.
 func (c *cluster) drop(i int) (lives bool) {
 	v := c.view()
 	if v.joiner.since > 0 && v.joiner.server == i {
@@ -442,7 +449,8 @@ func (c *cluster) report(i int) report {
 	return r
 }
 
-// hear promotes the joiner if a report says that it has joined.
+// hear makes the coordinator receive a server's report. If the report says that the current joiner has joined, the
+// joiner becomes the tail in a new epoch, and hear returns true.
 func (c *cluster) hear(r report) bool {
 	v := c.view()
 	if !r.joined || r.holder != v.joiner || r.epoch != v.epoch {
@@ -502,7 +510,8 @@ func (c *cluster) check() error {
 	return nil
 }
 
-// checkCommitted compares the committed position with the logs.
+// checkCommitted checks that all live members have everything that p considers committed, unless the chain is periodic.
+// It also checks that p counts the bytes in transit to its neighbors correctly.
 func (c *cluster) checkCommitted(p *process) error {
 	for _, h := range c.view().chain {
 		q := &c.servers[h.server]

@@ -354,7 +354,8 @@ var exploredCases = map[string]explored{
 	"2 replicas, 3 clients, 1 break":           {servers: 2, members: 2, shards: 1, clients: 3, breaks: 1},
 }
 
-// TestExplore processes die, no entry is lost or duplicated, and the chain never gets stuck.
+// TestExplore checks that in every course of a small case, whichever processes die, no entry is lost or duplicated and
+// the chain never gets stuck.
 func TestExplore(t *testing.T) {
 	for name, e := range exploredCases {
 		e.window = 100
@@ -375,7 +376,7 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// TestExplorerNoticesWeakening explorer detects each disabled safety mechanism.
+// TestExplorerNoticesWeakening checks that the explorer detects each disabled safety mechanism.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for name, e := range map[string]explored{
 		"the epochs": {

@@ -72,8 +72,8 @@ func tick(slot perdure.Slot, clock perdure.Clock) *wire.Frame {
 	return &wire.Frame{Header: wire.Header{Kind: wire.KindTick, Generation: 7, Shard: 3, Slot: slot, Clock: clock}}
 }
 
-// TestAnEntryGoesAlong entry passes along the chain as a frame and arrives unchanged. The backlog counts entries that
-// are in the log and not in the replica.
+// TestAnEntryGoesAlong checks that an entry passes along the chain as a frame and arrives unchanged. The backlog counts
+// entries that are in the log and not in the replica.
 func TestAnEntryGoesAlong(t *testing.T) {
 	head, tail := member(t, true), member(t, false)
 	pump(t, head, tail, false)
@@ -99,7 +99,8 @@ func TestAnEntryGoesAlong(t *testing.T) {
 	}
 }
 
-// TestWhenThePredecessorHears Committed message is held back only if no process waits for it.
+// TestWhenThePredecessorHears checks that a Committed message to the predecessor is held back only if no process waits
+// for it.
 func TestWhenThePredecessorHears(t *testing.T) {
 	fact := wire.KindEnd
 	for _, c := range []struct {
@@ -138,7 +139,8 @@ func TestWhenThePredecessorHears(t *testing.T) {
 	}
 }
 
-// TestEarlyTicks tick is early while another slot's tick of the same clock has not been forwarded.
+// TestEarlyTicks checks that a tick is early, and may be deferred, while another slot's tick of the same clock has not
+// been forwarded.
 func TestEarlyTicks(t *testing.T) {
 	l := member(t, true)
 	st, v := rows(t)
@@ -194,7 +196,7 @@ func TestRejects(t *testing.T) {
 	}
 }
 
-// TestWhatIsRead rejects records that violate the rules.
+// TestWhatIsRead checks that FromLog accepts valid records of the update log and rejects those that violate the rules.
 func TestWhatIsRead(t *testing.T) {
 	l := member(t, true)
 	st, _ := rows(t)
@@ -229,7 +231,7 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestPlace Link knows its predecessor and its role, and which messages to accept.
+// TestPlace checks that a Link knows its predecessor and its role, and which messages to accept.
 func TestPlace(t *testing.T) {
 	l := member(t, false)
 	if !l.PrecededBy(4, 2) || l.PrecededBy(4, 1) || l.PrecededBy(5, 2) || member(t, true).PrecededBy(4, 2) {

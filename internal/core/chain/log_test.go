@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Example a chain of two, an entry that the head appends is applied once the tail has it.
+// Example shows a chain of two replicas: an entry that the head appends is applied once the tail has it.
 func Example() {
 	size := func(e string) int { return len(e) }
 	head, tail := New(0, size, 1<<20), New(0, size, 1<<20)
@@ -71,8 +71,8 @@ func (l *line) run() {
 	}
 }
 
-// TestSteadyStateAllocatesNothing entry that passes through a chain and is applied everywhere allocates nothing,
-// neither singly nor in bursts.
+// TestSteadyStateAllocatesNothing checks that an entry that passes through a chain and is applied everywhere allocates
+// no memory, neither singly nor in bursts.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for replicas := 1; replicas <= 3; replicas++ {
 		for _, burst := range []int{1, 100} {
@@ -97,8 +97,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestEagerHeadWaitsForWhoIsFarBehind eager head applies entries a few windows ahead of a follower that does not
-// answer, and no further. It resumes when the follower answers.
+// TestEagerHeadWaitsForWhoIsFarBehind checks that an eager head applies entries a few windows ahead of a follower that
+// does not answer, and no further. It resumes when the follower answers.
 func TestEagerHeadWaitsForWhoIsFarBehind(t *testing.T) {
 	const size, window = 8, 100
 	r := New(0, func(int) int { return size }, window)
@@ -125,8 +125,8 @@ func TestEagerHeadWaitsForWhoIsFarBehind(t *testing.T) {
 	}
 }
 
-// TestNothingIsKept that are committed everywhere are kept nowhere: not in the log, which releases a large buffer, and
-// not in the reused slices.
+// TestNothingIsKept checks that entries that are committed everywhere are kept nowhere: not in the log, which releases
+// a large buffer, and not in the reused slices.
 func TestNothingIsKept(t *testing.T) {
 	l := newLine(3)
 	for range 5000 {
@@ -169,8 +169,8 @@ func BenchmarkEntry(b *testing.B) {
 	}
 }
 
-// TestBacklogIsBounded joiner that takes too long over its snapshot cannot make the tail's log grow without limit. The
-// backlog is dropped, no entry waits for the joiner, and the joiner gets another snapshot.
+// TestBacklogIsBounded checks that a joiner that takes too long over its snapshot cannot make the tail's log grow
+// without limit. The backlog is dropped, no entry waits for the joiner, and the joiner gets another snapshot.
 func TestBacklogIsBounded(t *testing.T) {
 	const window, most = 64, maxJoinerWindows * 64 / 8
 	size := func(uint64) int { return 8 }
@@ -224,7 +224,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// take returns copies of the messages, and counts the snapshots for a joiner.
+// take returns copies of the messages, and increments snapshots if a snapshot for a joiner is requested.
 func (r Ready[E]) take(snapshots *int) []Outgoing[E] {
 	if r.Snapshot[Joiner] {
 		*snapshots++
@@ -232,8 +232,8 @@ func (r Ready[E]) take(snapshots *int) []Outgoing[E] {
 	return append([]Outgoing[E](nil), r.Messages...)
 }
 
-// TestWindowIsNotExceeded most one window is sent ahead of a successor's acknowledgements, unless a single entry is
-// larger: the messages of all shards to one peer must fit into a connection's queue.
+// TestWindowIsNotExceeded checks that at most one window is sent ahead of a successor's acknowledgements, unless a
+// single entry is larger: the messages of all shards to one peer must fit into a connection's queue.
 func TestWindowIsNotExceeded(t *testing.T) {
 	for size, want := range map[int]int{40: 1, 32: 2, 100: 1} {
 		head, tail := New(0, func(uint64) int { return size }, 64), New(0, func(uint64) int { return size }, 64)

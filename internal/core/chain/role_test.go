@@ -8,7 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
-// TestPlaceOf returns the role of a process in a chain of three with a joiner, or in a stream that all replicas read.
+// TestPlaceOf checks the role of each process in a chain of three with a joiner, and in a stream that all replicas
+// read.
 func TestPlaceOf(t *testing.T) {
 	holder := func(i int) protocol.Holder {
 		return protocol.Holder{Server: i, Incarnation: 1, Addr: string(rune('a' + i)), Since: uint64(i) + 10}

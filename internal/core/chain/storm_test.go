@@ -323,8 +323,9 @@ func (r *stormRun) atRest() error {
 	return nil
 }
 
-// TestStorms processes, connections and the coordinator do: no acknowledged entry is lost while a member lives, members
-// apply the same entries in the same order, each once, and an undisturbed chain commits and forgets everything.
+// TestStorms checks random courses. Whatever processes, connections and the coordinator do, no acknowledged entry is
+// lost while a member lives. Members apply the same entries in the same order, each once. An undisturbed chain commits
+// and forgets everything.
 func TestStorms(t *testing.T) {
 	for name, steps := range map[string]int{"short": 40, "long": 400} {
 		t.Run(name, func(t *testing.T) {
@@ -340,7 +341,7 @@ func TestStorms(t *testing.T) {
 	}
 }
 
-// TestStormsNoticeWeakening detect each disabled safety mechanism.
+// TestStormsNoticeWeakening checks that storms detect each disabled safety mechanism.
 func TestStormsNoticeWeakening(t *testing.T) {
 	for name, off := range map[string]mutation.Chain{
 		"the epochs": {Epochs: true}, "the positions": {Positions: true}, "the levels": {Levels: true},

@@ -59,17 +59,17 @@ type Member struct {
 	Zone        string              `json:"zone,omitempty"` // of a server: its failure domain
 	// a server that will end once other servers hold its replicas
 	Draining bool `json:"draining,omitempty"`
-	// Drained, of a server, is the newest incarnation whose replicas have all been handed over.
+	// Drained is set for a server index: the newest incarnation that has handed over all its replicas, and so may end.
 	Drained perdure.Incarnation `json:"drained,omitempty"`
 	Left    bool                `json:"left,omitempty"` // a server index that no longer waits for a process
 	// a slot that was given up, and participates again when a process asks for it
 	Suspended bool `json:"suspended,omitempty"`
 	Unmanaged bool `json:"guest,omitempty"`   // a slot that was created for an unmanaged process
 	AtCuts    bool `json:"at_cuts,omitempty"` // a slot whose process saves its state only at cuts
-	// UnretainedBelow, of a slot whose workers keep updates until a checkpoint contains them: updates of clocks below
-	// it may exist that no process keeps any more.
+	// UnretainedBelow is set for a slot if workers keep updates until a checkpoint contains them. The slot may have
+	// updates of clocks below UnretainedBelow that no process keeps any more.
 	UnretainedBelow perdure.Clock `json:"unkept,omitempty"`
-	// FormerBelow, of a slot: shards may have updates of clocks below it that former processes of the slot made.
+	// FormerBelow is set for a slot: shards may have updates of clocks below it that former processes of the slot made.
 	FormerBelow perdure.Clock `json:"made,omitempty"`
 	slotGaps
 	AnyIndex bool `json:"any,omitempty"` // it asked for any index, so no supervisor restarts it here
@@ -127,7 +127,7 @@ func (f *JobRecord) Holder(server int) protocol.Holder {
 	return protocol.Holder{Server: server, Incarnation: p.Incarnation, Addr: p.Addr, Since: f.NextRevision()}
 }
 
-// Draining returns a member of a shard's chain whose server is draining; -1: none.
+// Draining returns the index of a server that is draining and holds a replica of the shard with view sv; -1: none.
 func (f *JobRecord) Draining(sv *protocol.ShardView) int {
 	for i := range sv.Replicas() {
 		if server := sv.Replica(i).Server; f.Servers[server].Draining {

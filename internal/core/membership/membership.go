@@ -3,7 +3,7 @@
 //
 // [Core] takes observations: a process connected, sent its status or left, or time passed. It returns a [Ready]: a job
 // record that must be durable BEFORE anything is sent, and then the messages to send. A Core compares the state that
-// the record prescribe with the state that it observed last, and takes the next step towards it. Repeated observations
+// the record prescribes with the state that it observed last, and takes the next step towards it. Repeated observations
 // are therefore harmless, and so is losing all of them when the coordinator restarts.
 //
 // Invariants:
@@ -57,7 +57,7 @@ type Kill struct {
 	Unmanaged bool
 }
 
-// Inquiry asks the supervisor of a silent process whether the process is runnable, before it is given up.
+// Inquiry asks the supervisor of a silent process whether it is running, or waiting for a CPU, before it is given up.
 type Inquiry struct {
 	Kind   Kind
 	Index  int

@@ -68,7 +68,8 @@ func TestNaiveTwin(t *testing.T) {
 	}
 }
 
-// The twin detects each broken promise.
+// TestTwinNotices is the negative control: with one safety mechanism of the Outbox disabled, some course of at most
+// 1000 must fail.
 func TestTwinNotices(t *testing.T) {
 	for _, test := range []struct {
 		name, model, recovery string
@@ -92,7 +93,7 @@ func TestTwinNotices(t *testing.T) {
 	}
 }
 
-// needed lists events that must have happened in some course.
+// needed lists the events that must have happened in at least one of the courses under this model and this strategy.
 func needed(model, recovery string) []string {
 	all := []string{"clock", "over", "break", "crash", "loan", "overlay", "behind", "early part", "repeats"}
 	if model == "asp" && recovery != "checkpoint:4" {
@@ -332,7 +333,7 @@ func (w *world) inc() error {
 	return nil
 }
 
-// lend makes the program compute deltas in place.
+// lend lets the program compute one row's deltas in the Outbox's own memory. They are filled in by fillLoans.
 func (w *world) lend() error {
 	if w.b.Phase() != Open {
 		return nil
@@ -458,7 +459,7 @@ func (w *world) clock() error {
 	return nil
 }
 
-// end makes the job end soon or now.
+// end makes the job end at the current clock or up to three clocks later.
 func (w *world) end() {
 	if w.view.End > 0 || w.b.Clock() == 0 {
 		return
@@ -480,7 +481,9 @@ func (w *world) over() {
 
 func (w *world) logged() bool { return w.job.Recovery.Kind == perdure.RecoverStateless }
 
-// naiveBound computes vap's bound for everything in transit.
+// naiveBound computes from the effects of single clocks what vap decides about the current clock. may says whether the
+// clock may be sent, and alone whether no earlier clock of the slot is in transit. Both are false while it is unknown
+// which clocks a shard has from an earlier process of the slot.
 func (w *world) naiveBound() (may, alone bool) {
 	norm, alone := [2]float64{}, true
 	for _, v := range w.servers {
@@ -556,7 +559,7 @@ func (w *world) deliver(v *server, n int) error {
 	return nil
 }
 
-// logAck makes the log acknowledge some of its entries.
+// logAck makes the log acknowledge, in order, the next zero to five entries appended for server v.
 func (w *world) logAck(v *server) {
 	for range w.rand.IntN(6) {
 		if v.acked == len(v.log) {
@@ -570,7 +573,8 @@ func (w *world) logAck(v *server) {
 	}
 }
 
-// ack sends the box a shard's counts. Fewer clocks may be seen by all slots than applied.
+// ack reports a shard's counts to the Outbox. Under vap the count of clocks that all slots have seen may be lower than
+// the count of applied ones; it is equal if all is true.
 func (w *world) ack(v *server, all bool) {
 	if !v.open {
 		return
@@ -629,7 +633,8 @@ func (w *world) connect(v *server) error {
 	return err
 }
 
-// crash removes a server with everything that it has.
+// crash removes a server together with its rows, and recovers as the job's strategy does: the server rereads the log,
+// all shards roll back, or the shard returns to the last checkpoint.
 func (w *world) crash(v *server) error {
 	w.did["crash"]++
 	w.cutOff(v)
@@ -680,7 +685,8 @@ func (w *world) save() error {
 	return nil
 }
 
-// overlay reads rows as a program does.
+// overlay reads up to eight random rows of a shard as a program does: the shard's values plus the slot's own updates
+// that they lack. It returns an error if a value differs from the naive twin's.
 func (w *world) overlay(v *server) error {
 	if w.b.Phase().IsOver() {
 		return nil
@@ -738,7 +744,7 @@ func (w *world) settle() error {
 	return fmt.Errorf("clock %d never ends", w.b.Clock())
 }
 
-// clockOver continues a clock that is about to end.
+// clockOver continues to end the current clock if that has begun, and does nothing otherwise.
 func (w *world) clockOver() error {
 	if w.b.Phase() == Open {
 		return nil

@@ -131,14 +131,15 @@ func New(cfg Config, shards int) *Reader {
 	return r
 }
 
-// Shard returns the client's state of a shard.
+// Shard returns the state that the client keeps for shard s.
 func (r *Reader) Shard(s perdure.ShardID) *Shard { return r.shards[s] }
 
-// SetProgress sets the time of subsequent reads.
+// SetProgress sets the slot's clock and the membership, which all later reads refer to.
 func (r *Reader) SetProgress(now Progress) { r.now = now }
 
-// clock returns the clock of a read. No update of a clock ≥ the job's end is ever applied, so no read waits for one: a
-// slot that was ahead when the job was ended early reads the final model.
+// clock returns the clock for which a read is made: the slot's clock, but at most the job's end. No update of a clock ≥
+// the end is ever applied, so no read may wait for one. A slot that was ahead when the job was ended early thus reads
+// the final model.
 func (r *Reader) clock() perdure.Clock {
 	if r.now.End > 0 {
 		return min(r.now.Clock, r.now.End)
@@ -160,7 +161,7 @@ func (r *Reader) TakeActions() Actions {
 // Number returns an unused request number.
 func (r *Reader) Number() uint64 { return r.asked.next() }
 
-// SetSource sets the current life of a shard, and the connection that brings its answers.
+// SetSource sets the shard's current epoch, and the connection that brings its answers.
 func (r *Reader) SetSource(s *Shard, source *Source, epoch perdure.Epoch) {
 	s.source, s.epoch = source, epoch
 }
@@ -200,10 +201,9 @@ func (s *Shard) MinClock() perdure.Clock { return s.minClock }
 // RecordMinClock records a MinClock of the shard.
 func (s *Shard) RecordMinClock(minClock perdure.Clock) { s.minClock = max(s.minClock, minClock) }
 
-// MarkUnavailable records that the client continues without a shard. Calls that wait for its rows check again, and may
+// MarkUnavailable records that the client continues without shard s. Calls that wait for its rows check again, and may
 // be answered from the cache. If stuck is true, an answer is still being received into a reader's memory, and
-// MarkUnavailable must be called
-// again.
+// MarkUnavailable must be called again.
 func (r *Reader) MarkUnavailable(s *Shard) (stuck bool) {
 	s.unavailable = true
 	for _, q := range r.asked.open {

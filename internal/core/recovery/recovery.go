@@ -119,8 +119,9 @@ const EveryShard perdure.ShardID = -1
 // all, because every checkpoint is a cut. The parameters leave room for other strategies.
 func SavedUpTo(v *protocol.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock { return v.Durable }
 
-// RestartContent is the initial content of a lost shard. If that is less than it had, its counts jump to the clocks
-// that it had acknowledged to each slot, and the difference is lost.
+// RestartContent is the content that a lost shard starts with again. It may lack updates that the shard had
+// acknowledged. Each slot's count on the shard then jumps to the newest clock of the slot that the shard had
+// acknowledged, and the lacking updates are lost.
 type RestartContent int
 
 // The possible initial contents of a lost shard. Except for Everything, a death may lose acknowledged updates: they are
@@ -132,7 +133,8 @@ const (
 	LastSavedRows                       // each row as last saved
 )
 
-// HasRows reports whether a lost shard starts with existing rows, whose updates its server reports.
+// HasRows reports whether a lost shard starts with rows that exist somewhere, on the new head or in files. Its server
+// then reports which updates these rows contain.
 func (b RestartContent) HasRows() bool { return b == HeadRows || b == LastSavedRows }
 
 // SaveMode says how a shard is saved.

@@ -149,7 +149,9 @@ func (m *Image) close(undo bool) {
 	}
 }
 
-// missed reports whether the shard has left a cut, at or after the named clock, that no replica is writing.
+// missed reports whether this replica, as the head, knows of a checkpoint that will never exist: the shard has
+// continued past a cut, at or after the newest one that the coordinator named, and the cut is neither saved nor being
+// written.
 func (c *cuts) missed() bool {
 	return c.head && c.unsaved > 0 && c.unsaved >= c.schedule.Named && !c.writes && !c.paused
 }

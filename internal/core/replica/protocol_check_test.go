@@ -54,7 +54,7 @@ func (s *system) checkDefinition(slot, row int, value updateSet) error {
 	return nil
 }
 
-// exist returns by slot the number of clocks of which every slot has made an update.
+// exist returns, by slot, the number of clocks for which the slot has made an update.
 func (s *system) exist() (known vector) {
 	for p := range s.slots {
 		known[p] = s.readers[p].clock
@@ -137,7 +137,7 @@ func (s *system) checkTransit(slot int) error {
 	return nil
 }
 
-// unseen reports whether some slot may read a row without a slot's update.
+// unseen reports whether any other live slot may still read a row without the update that slot made in clock.
 func (s *system) unseen(slot, row int, clock perdure.Clock) bool {
 	for q := range s.slots {
 		if q != slot && !s.readers[q].dead && s.mayRead(q, row)&one(slot, clock) == 0 {

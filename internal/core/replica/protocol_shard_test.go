@@ -23,7 +23,7 @@ type shardSide struct {
 // updates fit in one value, and a float32 represents them all exactly.
 const rowDim = 2
 
-// pushBytes is a row's share of a push's budget.
+// pushBytes is the number of bytes that one row takes in a push: its values and its ID.
 const pushBytes = 4*rowDim + 8
 
 func (p *plan) spec() perdure.TableSpec {
@@ -58,7 +58,8 @@ func newShardSide(p *plan, shard int) shardSide {
 	return sh
 }
 
-// propose immediately applies the facts that the view requires.
+// propose appends the control entries that the replica proposes for its view. It applies them immediately, because no
+// other replica has to receive them first.
 func (sh *shardSide) propose() {
 	for sh.rep.Propose() {
 		record := slices.Clone(sh.rep.Effects().ControlEntries)
@@ -95,7 +96,8 @@ func (sh *shardSide) row(row int) updateSet {
 
 func setOf(v []float32) updateSet { return updateSet(v[0]) | updateSet(v[1])<<(2*mostClocks) }
 
-// deltas returns what an update adds to a row.
+// deltas returns the change that a slot's update of a clock makes to each of its rows: it adds a power of two to the
+// one of the row's values that belongs to the slot.
 func deltas(slot perdure.Slot, clock perdure.Clock) []float32 {
 	v := make([]float32, rowDim)
 	v[slot/2] = float32(updateSet(1) << (int(slot%2)*mostClocks + int(clock)))
@@ -163,7 +165,8 @@ func (s *system) arrive(slot, shard int, f frame) error {
 	return s.settle(shard)
 }
 
-// update returns the update of a clock that a slot sends to a shard.
+// update returns the frame in which a slot sends a shard its update of a clock. The frame has the deltas of those rows
+// that the slot's plan changes in this clock and that the shard holds. Without such rows, it has no body.
 func (s *system) update(slot perdure.Slot, clock perdure.Clock, shard int) wire.Frame {
 	b := wire.Block{Values: []float32{}}
 	for row := range s.writes[slot][clock].each {
@@ -179,7 +182,8 @@ func (s *system) update(slot perdure.Slot, clock perdure.Clock, shard int) wire.
 	return f
 }
 
-// get handles a request for a row.
+// get makes a shard handle a request for one row. The shard answers immediately, or makes the request wait for the
+// MinClock that it needs.
 func (s *system) get(shard int, from *Reader, f frame) error {
 	sh := &s.shards[shard]
 	rd := Read{
@@ -206,7 +210,8 @@ func (s *system) get(shard int, from *Reader, f frame) error {
 	return s.settle(shard)
 }
 
-// empty reports whether the slot is known to have no cached rows; for vap only.
+// empty reports whether the shard knows that the slot has no cached rows. It is always false except under vap. It reads
+// a private field of package consistency by reflection.
 func (sh *shardSide) empty(slot perdure.Slot) bool {
 	seen := sh.rep.Readers.pushes.seen
 	return seen != nil && reflect.ValueOf(seen).Elem().FieldByName("slots").Index(int(slot)).FieldByName("empty").Bool()
@@ -354,7 +359,8 @@ func (s *system) push(slot, shard int) {
 
 func labelOf(r *pushRound) label { return label{r.state.Seq, r.minClock, vectorOf(r.state.Applied)} }
 
-// leaves tells a shard that a slot no longer has a process.
+// leaves makes a shard follow a view in which the slot has left the job, and forget the connection of the slot's
+// process.
 func (s *system) leaves(slot, shard int) error {
 	sh := &s.shards[shard]
 	v := sh.rep.view.Clone()

@@ -88,7 +88,8 @@ type plan struct {
 	worst int64 // the most existing updates that any read has lacked so far
 }
 
-// chances limits how often each event may happen in one course.
+// chances limits how often each of these events may happen in one course, a sequence of moves from the initial state.
+// 0: never.
 type chances struct {
 	drops  int // a reader drops the subscription to a row
 	breaks int // a connection breaks
@@ -110,7 +111,8 @@ type off struct {
 	answered     bool // a shard forgets that a slot without cached rows now has some
 }
 
-// system is one complete state. Its fields are values or are cloned.
+// system is one complete state of all shards, readers and connections. Its fields are values or are cloned, so that
+// several moves can be tried from the same state.
 type system struct {
 	*plan
 	left    chances

@@ -233,8 +233,8 @@ func (w *world) compare() {
 	}
 }
 
-// bounds checks after each save that all files have at most three times the bytes that were live when it was chosen,
-// plus this save.
+// bounds checks the size of all files after a save. They may have at most three times the bytes that were live when the
+// save's rows were chosen, plus the bytes of this save.
 func (w *world) bounds() {
 	bytes, live := int64(0), int64(0)
 	files := w.ledger.files.order()
@@ -250,8 +250,8 @@ func (w *world) bounds() {
 	}
 }
 
-// overlaid lays the files over each other. It must contain each row that the model considers saved, with the values of
-// its last save.
+// overlaid returns the rows as a restart would read them from disk: each row from the newest file that contains it. It
+// fails the test unless these include every row that the model considers saved, with the values of the row's last save.
 func (w *world) overlaid() map[rowKey][]float32 {
 	rows := map[rowKey][]float32{}
 	for _, f := range w.ledger.Files() {

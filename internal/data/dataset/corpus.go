@@ -48,7 +48,7 @@ func (c *Corpus) Bytes() int64 {
 	return 4*int64(len(c.Train.Tokens)+len(c.Test.Tokens)) + 8*int64(len(c.Train.Starts)+len(c.Test.Starts))
 }
 
-// Word returns the spelling of a word, or a text with its number if the spelling is unknown.
+// Word returns the spelling of the word with number i or, if it is unknown, "word" followed by i.
 func (c *Corpus) Word(i int) string {
 	if i < len(c.Words) {
 		return c.Words[i]

@@ -19,7 +19,7 @@ import (
 	"math/bits"
 )
 
-// ErrPacked means that bytes are not the encoding of that many values.
+// ErrPacked means that the bytes are not a valid encoding of as many values as the caller expects.
 var ErrPacked = errors.New("packed values are malformed")
 
 const (
@@ -34,7 +34,8 @@ const (
 // MaskWords returns the number of words of the bit mask for n values.
 func MaskWords(n int) int { return n/wordBits + (n%wordBits+wordBits-1)/wordBits }
 
-// SetMask sets the bits of dst for those values that are not +0. dst has as many words as values need.
+// SetMask sets dst to the bit mask of values: a bit is 1 if its value is not +0. dst must have MaskWords(len(values))
+// words.
 func SetMask(dst []uint64, values []float32) {
 	n := len(values) / wordBits
 	mark(dst[:n], values[:n*wordBits])
@@ -102,7 +103,7 @@ func grow(dst []byte, n int) []byte {
 	return append(dst, make([]byte, n)...)
 }
 
-// appendMarked appends the marked values.
+// appendMarked appends to dst those values whose bits are set in marks.
 func appendMarked(dst []byte, marks []uint64, values []float32) []byte {
 	given := 0
 	for _, word := range marks {

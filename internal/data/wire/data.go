@@ -366,17 +366,18 @@ func skipPad(rest []byte, size int) []byte {
 	return rest[min(len(rest), (8-at%8)%8):]
 }
 
-// Answer is the payload of KindRows, the response to a Get. The rows are
-// those requested, in that order.
+// Answer is the payload of KindRows, the response to a Get: the values of the requested rows, in the requested order,
+// and how many updates the shard's rows contained then. By offset and size in bytes, for n slots and m values, it
+// consists of:
 //
-//	 0      8     seq: updates that the shard's rows contained
-//	 8      8     n, length of the applied vector
+//	 0      8     the shard's sequence number: how many updates its rows contained
+//	 8      8     n, the length of the applied vector
 //	16      8     microseconds: for a Get, how long it waited for the shard's MinClock; for
 //	              a Push, the time since the shard reached its MinClock
-//	24      8·n   the applied vector: for each slot, its clocks contained
+//	24      8·n   the applied vector: for each slot, how many of its clocks the rows contained
 //	24+8n   4·m   the values
 //
-// With FlagPacked the values are packed: see package packed.
+// With FlagPacked the values are packed, and take fewer bytes: see package packed.
 type Answer struct {
 	State
 	Values []float32 // nil if they are packed: see Unpack

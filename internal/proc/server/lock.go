@@ -42,14 +42,14 @@ func (l *lock) Unlock() {
 	l.mu.Unlock()
 }
 
-// hold is the state of one lock according to the samples.
+// hold is what the samples so far say about one lock.
 type hold struct {
 	seq    uint64        // at the last sample, if the lock was held then
 	lasted time.Duration // how long that turn has lasted, according to the samples
 }
 
-// holdMonitor measures by regular samples how long locks are held without progress. It belongs to the heartbeat's
-// goroutine.
+// holdMonitor estimates how long the locks of a server and of its shards have been held without progress. To do so, it
+// samples them at regular intervals. Only the goroutine that sends heartbeats may use it.
 type holdMonitor struct {
 	every   time.Duration // interval between samples
 	sampled time.Time     // when the last sample was taken
@@ -83,7 +83,8 @@ func (h *holdMonitor) sample(now time.Time, server *lock, shards []*shard) proto
 	return protocol.LockHold{Shard: of, Ms: most.Milliseconds(), LongestMs: h.longest.Milliseconds()}
 }
 
-// measure compares one lock with its last sample.
+// measure samples lock l once and returns its new state. before is its state at the last sample, and passed the time
+// since then. If the lock has been held without progress since, passed is added to the time of that hold.
 func (h *holdMonitor) measure(before hold, l *lock, passed time.Duration) (now hold) {
 	turn := l.seq.Load()
 	if before.seq == turn && turn%2 == 1 {

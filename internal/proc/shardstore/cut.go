@@ -15,7 +15,7 @@ import (
 // log position: when all updates of earlier clocks are applied, and the log says that the previous cut is saved. So a
 // shard is never more than one cut ahead of its last saved cut.
 
-// SegmentCut is a cut of a shard that will be written.
+// SegmentCut is one shard's part of a checkpoint that is about to be written: the shard's rows at a cut.
 type SegmentCut struct {
 	saver *Saver
 	name  chain.Fence
@@ -26,8 +26,10 @@ type SegmentCut struct {
 	image *imageWriter        // the shard continues
 }
 
-// CutLocked prepares writing a cut. If behind is true and the shard is paused at the cut, only the rows changed since
-// the previous cut are written. The caller must hold the lock.
+// CutLocked returns the cut that sv describes, ready for Write. n is the fence under which the segment is saved, and st
+// the shard's state. If sv has an image, Write writes the image while the shard continues. Otherwise the shard is
+// paused at the cut. Write then writes all rows or, if behind is true because the strategy saves in the background, the
+// rows changed since the previous cut. The caller must hold s.Lock.
 func (s *Saver) CutLocked(n chain.Fence, sv *replica.Save, st *replica.State, behind bool) *SegmentCut {
 	c := &SegmentCut{saver: s, name: n, clock: sv.Cut, state: st}
 	switch {

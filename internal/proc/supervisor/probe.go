@@ -25,7 +25,7 @@ const (
 type probeTarget struct {
 	role wire.Role
 	addr string
-	// request is sent as a request; "": the process sends a greeting by itself.
+	// request is sent by a probe to the process. It is "" if the process greets every connection without being asked.
 	request  string
 	onResult func(state string) // receives the result of every probe; may be nil
 }
@@ -44,7 +44,8 @@ func (j *Job) probeTargets() (all []probeTarget) {
 	return all
 }
 
-// probeLoop kills a process that has been silent for too long, so that it is replaced.
+// probeLoop probes process w once per interval until the job ends. It kills a process that has been silent for
+// silentRounds consecutive rounds, so that it is replaced.
 func (j *Job) probeLoop(w probeTarget) {
 	tick := time.NewTicker(j.probeInterval)
 	defer tick.Stop()
@@ -102,7 +103,8 @@ func (j *Job) probe(w probeTarget) string {
 	return stateWaiting
 }
 
-// dial connects to a watched process, using the job's keys if there are any. A log presents a server's keys.
+// dial connects to the process, over TLS if ring, the job's keys, is not nil. The process must then present a
+// coordinator's certificate or, if it is an update log, a server's.
 func (w *probeTarget) dial(ctx context.Context, ring *keys.Ring) (net.Conn, error) {
 	if ring == nil {
 		return new(net.Dialer).DialContext(ctx, "tcp", w.addr)

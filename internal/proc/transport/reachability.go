@@ -18,7 +18,7 @@ import (
 const (
 	// reachabilityInterval is the interval at which Reachability checks its servers.
 	reachabilityInterval = time.Second
-	// silentChecks is the number of silent checks after which a server is dialled.
+	// silentChecks is the number of consecutive checks without a received frame after which a server is dialled.
 	silentChecks = 2
 	// maxReachabilityDials is the maximum number of concurrent dials, so that processes of a large, waiting job do not
 	// dial each other all the time.
@@ -115,8 +115,9 @@ func (w *Reachability) Unwatch(e *PeerMonitor) {
 	}
 }
 
-// check performs a check and dials silent servers. A late check does not count silence, because this process was not
-// running.
+// check examines every server once: it resets those that have sent a frame, and dials those that have been silent for
+// silentChecks checks. At most maxReachabilityDials dials are in progress, and the server that was dialled least
+// recently comes first. If the check itself is late, silence does not count, because this process was not running.
 func (w *Reachability) check(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -50,7 +50,9 @@ func (r *recoveryRun) allSaves(ctx context.Context) error {
 	return nil
 }
 
-// saveRound runs one job to its first cut and beyond.
+// saveRound runs one round for a table of mb MB. A job without checkpoints first shows how long a clock takes. A second
+// job then writes its first checkpoint, in the background if async is true, once about window has passed. saveRound
+// returns the second job's figures.
 func (r *recoveryRun) saveRound(
 	ctx context.Context,
 	async bool,
@@ -98,7 +100,7 @@ func (r *recoveryRun) withJob(
 	})
 }
 
-// inJob opens a job in its own directory, runs f, and removes the directory.
+// inJob opens a job with settings s in a directory of its own, runs f, closes the job, and removes the directory.
 func (r *recoveryRun) inJob(
 	ctx context.Context, s settings.Run, f func(context.Context, *recoveryJob) error,
 ) error {
@@ -174,13 +176,15 @@ func (j *recoveryJob) measureSave(
 	}, nil
 }
 
-// longestBegun returns the longest lap that began before to and ended after from. The part before from does not count.
+// longestBegun returns the duration of the longest lap that began before to and ended after from. Of a lap that began
+// before from, only the part after from counts.
 func longestBegun(laps []lap, from, to time.Time) time.Duration {
 	started := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.from.After(to) })
 	return longest(started, from, func(int) bool { return true })
 }
 
-// longestEnded returns the longest lap that ended between two times. The part before from does not count.
+// longestEnded returns the duration of the longest lap that ended between from and to. Of a lap that began before from,
+// only the part after from counts.
 func longestEnded(laps []lap, from, to time.Time) time.Duration {
 	ended := slices.DeleteFunc(slices.Clone(laps), func(l lap) bool { return l.to.After(to) })
 	return longest(ended, from, func(int) bool { return true })
@@ -199,7 +203,8 @@ func (j *recoveryJob) reached(n perdure.Clock) (at time.Time) {
 	return at
 }
 
-// writeRaw writes a file of that size piece by piece, and syncs it.
+// writeRaw writes mb million bytes to a new file, in pieces of rawChunkBytes, and syncs it. It returns the speed in
+// MB/s and removes the file.
 func writeRaw(file string, mb int) (mbPerS float64, err error) {
 	f, err := os.Create(file)
 	if err != nil {
@@ -221,7 +226,8 @@ func writeRaw(file string, mb int) (mbPerS float64, err error) {
 	return float64(mb) / time.Since(start).Seconds(), nil
 }
 
-// copyTime returns the time to copy that many MB in memory that is already mapped.
+// copyTime returns how long it takes to copy mb million bytes in memory. Both arrays are written beforehand, so their
+// pages are already mapped.
 func copyTime(mb int) time.Duration {
 	from, to := slices.Repeat([]byte{1}, mb*1e6), slices.Repeat([]byte{2}, mb*1e6)
 	start := time.Now()

@@ -74,7 +74,7 @@ func Open(name string) (*Location, error) {
 	return f, f.openDir(dir)
 }
 
-// cutClock splits DIR@CLOCK. clock is nil without @CLOCK.
+// cutClock splits DIR@CLOCK into both parts. Without a valid @CLOCK, it returns name itself and nil.
 func cutClock(name string) (place string, clock *perdure.Clock) {
 	if at := strings.LastIndexByte(name, '@'); at > 0 {
 		if n, err := strconv.ParseInt(name[at+1:], 10, 64); err == nil && n >= 0 {
@@ -127,8 +127,8 @@ func isRun(dir string) bool {
 	})
 }
 
-// find lists the checkpoints of the folder. It returns an error if there are none. Checkpoints of a job other than the
-// run's are marked as defective.
+// find lists the checkpoints in f.Store. Without any, it returns an error, with the reason if that is known.
+// Checkpoints that belong to a job other than the run's are marked as defective.
 func (f *Location) find() (found checkpoint.Listing, err error) {
 	if found, err = checkpoint.List(f.Store); err != nil {
 		return found, err
@@ -162,7 +162,8 @@ func (f *Location) find() (found checkpoint.Listing, err error) {
 	return found, fmt.Errorf("%s holds no checkpoint%s", f.Store, why)
 }
 
-// addLost adds the last checkpoint that a run recorded, if it is missing. A live run may be about to write it.
+// addLost adds to found the newest checkpoint that the run recorded, marked as defective, if the store lacks it. It
+// adds nothing while the run is live, because the checkpoint may be about to be written.
 func addLost(found *checkpoint.Listing, run string, in store.Store) {
 	if run == "" {
 		return
@@ -175,7 +176,7 @@ func addLost(found *checkpoint.Listing, run string, in store.Store) {
 	}
 }
 
-// errNoRun is the reason why nothing is known about the run of a directory of checkpoints.
+// errNoRun means that the settings of the job are unknown, because the checkpoints are not in the directory of a run.
 var errNoRun = errors.New("it is not in a run's directory")
 
 // selectOne returns the checkpoint of f.Clock, or the newest. Of several checkpoints of a clock it returns the newest
@@ -243,7 +244,8 @@ func (f *Location) withRetries(read func() (meanwhile bool, err error)) error {
 		f.Store)
 }
 
-// isDeleted reports whether the job has deleted a checkpoint meanwhile.
+// isDeleted reports whether the job has deleted checkpoint k since it was listed. A checkpoint that the run's record
+// names counts as damaged instead.
 func (f *Location) isDeleted(k *checkpoint.Info) bool {
 	return !k.Recorded && !checkpoint.Exists(f.Store, k.File)
 }

@@ -52,7 +52,8 @@ func (f *Location) Show(out io.Writer, asJSON bool) error {
 	return f.withRetries(func() (meanwhile bool, err error) { return f.show(out, asJSON) })
 }
 
-// show makes one attempt. meanwhile reports whether the job deleted the checkpoint while it was read.
+// show makes one attempt to print the chosen checkpoint. It returns meanwhile = true, and prints nothing, if the job
+// deleted the checkpoint while it was read; the caller then tries again.
 func (f *Location) show(out io.Writer, asJSON bool) (meanwhile bool, err error) {
 	found, err := f.find()
 	if err != nil {
@@ -85,7 +86,8 @@ func (f *Location) show(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 	return false, err
 }
 
-// describe describes a checkpoint. unread is the reason if some files cannot be read.
+// describe returns what is known about checkpoint k. newest says whether it is the newest complete one. If some of the
+// files of a running checkpoint cannot be read, unread says why, and their figures are missing.
 func (f *Location) describe(k *checkpoint.Info, newest bool) (s *showResult, unread error) {
 	m := &k.Manifest
 	s = &showResult{line: lineOf(k, newest), Job: m.Job, Slots: []protocol.Interval{}, Tables: []shownTable{}}
@@ -116,8 +118,8 @@ func fileOf(f checkpoint.FileRef) shownFile {
 	return shownFile{File: f.File, Bytes: f.Bytes, CRC32C: fmt.Sprintf("%08x", f.CRC)}
 }
 
-// shownRows adds the shards of a running checkpoint with the age of their rows. It returns the number of rows of each
-// table.
+// shownRows adds to s each shard of running checkpoint m, with the clock and the number of rows of each of its files.
+// It returns the number of rows of each table, or the first error if a shard's files cannot be read.
 func (f *Location) shownRows(s *showResult, m *checkpoint.Running) (rows []int64, err error) {
 	rows = make([]int64, len(m.Tables))
 	for _, shard := range m.Shards {

@@ -28,7 +28,8 @@ func ErrorText(err error) string {
 	return strings.ReplaceAll(strings.TrimPrefix(text, "perdure: "), "updatelog: ", "")
 }
 
-// Cause returns the operating system's error without the operation and the path.
+// Cause returns the innermost error of a failed system call, without the operation and the path. It returns any other
+// error unchanged.
 func Cause(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -56,7 +57,8 @@ type Printer struct {
 	notes  []string
 }
 
-// NewPrinter returns a Printer.
+// NewPrinter returns a Printer that writes to out: one document for programs if asJSON is true, otherwise lines for
+// people.
 func NewPrinter(out io.Writer, asJSON bool) *Printer { return &Printer{out: out, asJSON: asJSON} }
 
 // Line prints a line for people. Programs get the same information in their document.
@@ -66,13 +68,14 @@ func (t *Printer) Line(format string, args ...any) {
 	}
 }
 
-// Note prints a line for people and keeps it for the document for programs.
+// Note prints a line for people. It also keeps the line, so that the caller can add it to the document for programs:
+// see Notes.
 func (t *Printer) Note(format string, args ...any) {
 	t.Line(format, args...)
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
-// Notes returns the notes in order; it is never nil.
+// Notes returns the lines of all calls of Note, in order, without line breaks; it is never nil.
 func (t *Printer) Notes() []string { return append([]string{}, t.notes...) }
 
 // End prints the document for programs, and nothing for people.

@@ -7,8 +7,9 @@ import (
 	"github.com/perdure/perdure/internal/run/humanize"
 )
 
-// findings are the sentences that summarize a page. They are in a template, so that they can be
-// read and edited as text. The template chooses sentences by facts and inserts numbers.
+// findings is the text from which the sentences that summarize a page are made. It is a template, so that it can be
+// read and edited as text. It chooses sentences by what the page found, and inserts the numbers. For example, with a
+// record whose fields are Fast, Seconds and Slow:
 //
 //	{{define "fast"}}
 //	{{if .Fast}}It is fast,
@@ -17,7 +18,7 @@ import (
 //	{{with .Slow}}Slow are {{list .}}.{{end}}
 //	{{end}}
 //
-// A paragraph is one finding, regardless of its line breaks. Empty paragraphs are skipped.
+// Each paragraph of the result is one finding, regardless of its line breaks. Empty paragraphs are skipped.
 type findings struct{ t *template.Template }
 
 // parseFindings parses a template of findings. It panics on errors, because the template is part of the program.
@@ -28,7 +29,7 @@ func parseFindings(text string) findings {
 	return findings{template.Must(t.Parse(text))}
 }
 
-// render returns the findings of a kind for the given facts.
+// render returns the findings that the template named kind makes of record, one string for each.
 func (f findings) render(kind string, record any) (found []string, err error) {
 	var text strings.Builder
 	if err := f.t.ExecuteTemplate(&text, kind, record); err != nil {

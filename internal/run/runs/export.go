@@ -83,7 +83,8 @@ func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 	return e.End(exportResult{e.files, e.Notes()})
 }
 
-// check returns an error if one of the files cannot be written, before any is written.
+// check returns an error if the files of --csv and --series, or the directory of --tensorboard, cannot be written.
+// Export calls it before it writes anything. Only existing files in that directory are noticed later, by writeFile.
 func (to *Exports) check() error {
 	for _, file := range []string{to.CSV, to.Series} {
 		if file == "" {
@@ -150,8 +151,8 @@ var lineNames = []string{
 	"problem",
 }
 
-// seriesRows returns the measurements of all runs, with the run's directory in the first column. Cells are empty in
-// columns that a run lacks.
+// seriesRows returns a header, and one row for each measurement of any run. The first column is the run's directory.
+// The others are all columns that occur in some run; cells are empty where a run lacks the column.
 func (e *exporter) seriesRows(all []*Run) (rows [][]string) {
 	var columns []string
 	read := map[string]rundir.Series{}
@@ -218,7 +219,8 @@ func dirError(file string) error {
 	return fmt.Errorf("%w: the directory %s does not exist", perdure.ErrUsage, filepath.Dir(file))
 }
 
-// tensorBoardTags are the tags that TensorBoard groups a run's measurements by.
+// tensorBoardTags maps columns of a run's measurements to the tags under which TensorBoard shows them. TensorBoard
+// groups tags by the part before the slash. Other columns are not exported.
 var tensorBoardTags = map[string]string{
 	"train_loss": "loss/train", "test_loss": "loss/test", "test_accuracy": "accuracy/test",
 	"train_rmse": "rmse/train", "test_rmse": "rmse/test", "clocks_per_second": "speed/clocks_per_second",
@@ -231,7 +233,9 @@ var tensorBoardTags = map[string]string{
 	"outage_waited_s": "outage/waited_s", "backlog": "outage/backlog",
 }
 
-// writeTensorBoard writes a directory for each run, with the measurements at their clocks and times.
+// writeTensorBoard writes the measurements of all runs as TensorBoard event files, each in a subdirectory of dir named
+// after the run's directory. A measurement's clock is its step. A run without readable measurements is skipped with a
+// note. An existing file is replaced only if force is true.
 func (e *exporter) writeTensorBoard(all []*Run, dir string, force bool) error {
 	for _, r := range all {
 		s, err := rundir.ReadSeries(r.Folder)

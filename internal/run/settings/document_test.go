@@ -228,8 +228,9 @@ func TestReadDocument(t *testing.T) {
 	refused(t, err, os.DevNull+" cannot be read: it is a device, not a regular file")
 }
 
-// TestEmptyDocument checks that a document without a key is rejected. The file is truncated or commented out, and all
-// defaults would apply silently. A byte order mark does not matter.
+// TestEmptyDocument checks that a document without any key is rejected: probably its file was truncated or commented
+// out, and to accept it would silently apply all defaults. A byte order mark at the start makes no difference, with or
+// without keys.
 func TestEmptyDocument(t *testing.T) {
 	for _, text := range []string{
 		"", " \n\n", "# workers: 4\n", "null\n", "~", "{}", "---\n", "---\n...\n", "\ufeff", "\ufeff# a\n",

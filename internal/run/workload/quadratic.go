@@ -143,7 +143,8 @@ func (p *quadratic) Step(
 	return api.Metrics{TrainLoss: loss, TrainRMSE: off, Samples: len(p.x)}, nil
 }
 
-// descend computes part of the gradient.
+// descend sets p.gradient to this worker's part of the gradient of f at p.x: part · λᵢ · (xᵢ − x*ᵢ). part is 1 divided
+// by the number of workers.
 func (p *quadratic) descend(part float32) {
 	for i, x := range p.x {
 		p.gradient[i] = part * float32(p.curvature[i]*float32(x-p.best[i]))

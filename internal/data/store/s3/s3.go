@@ -1,9 +1,12 @@
 // Package s3 implements store.Store in a bucket of Amazon S3 or of a server with the same protocol.
 //
 // An object of at most 8 MiB is stored by one request; a larger one by a multipart upload, in bounded memory. Either
-// way it exists completely or not at all. Failed uploads are aborted. A writer that dies leaves an unfinished upload,
-// which Unfinished lists and Delete aborts. Rejected and lost requests are retried with growing pauses; a silent server
-// is given up immediately. Both end with store.ErrUnavailable, and the caller decides what to do.
+// way the object exists completely or not at all. Failed uploads are aborted. A process that dies while it writes
+// leaves an unfinished upload, which Unfinished lists and Delete aborts.
+//
+// Requests that are lost, or that the server rejects only for now, are retried with growing pauses. Requests to a
+// server that has transferred no data for 15 s are not retried. If an operation fails for either reason, its error
+// wraps store.ErrUnavailable, and the caller decides what to do.
 //
 // Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), from
 // AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials (AWS_PROFILE), or, at AWS, from the machine's role. They occur in

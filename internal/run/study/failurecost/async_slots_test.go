@@ -20,7 +20,8 @@ func under(t *testing.T, model string, workers int) settings.Run {
 	})
 }
 
-// after returns a training after some clocks. If copied is above 0, the training is replaced by a copy at that clock.
+// after trains s in memory for a number of clocks and returns the training. If copied is above 0, a copy made after
+// that many clocks takes the training's place.
 func after(t *testing.T, s settings.Run, clocks, copied perdure.Clock) *Training {
 	t.Helper()
 	crew, err := NewSlotWorkloads(&s)
@@ -44,9 +45,10 @@ func after(t *testing.T, s settings.Run, clocks, copied perdure.Clock) *Training
 	return tr
 }
 
-// TestLoose checks the order of updates under ssp and asp. A single worker gives the same bits under asp as under bsp.
-// Several workers under ssp:0 differ only by rounding; under weaker models they reach a different model. A copy
-// continues with the updates in progress.
+// TestLoose checks the models that a training in memory reaches under ssp and asp, where the order of updates matters.
+// A single worker reaches the same bits under asp as under bsp. Four workers reach the model of bsp under ssp:0, up to
+// rounding, and a different one under weaker consistency models. A copy of a training also copies its updates in
+// progress, and so reaches the same bits.
 func TestLoose(t *testing.T) {
 	hash := func(tr *Training) string {
 		h, err := tr.Hash()
