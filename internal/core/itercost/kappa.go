@@ -47,7 +47,7 @@ func checkSeries(series []float64) error {
 	}
 	for clock, v := range series {
 		if !finite(v) {
-			return fmt.Errorf("%w: its value at clock %d is %v", ErrSeries, clock, v)
+			return fmt.Errorf("%w: the value at clock %d is not finite: %v", ErrSeries, clock, v)
 		}
 	}
 	return nil
