@@ -60,7 +60,7 @@ def plainly(
     drop_last: bool = False,
     global_batch: bool = False,
 ) -> list[list[list[int]]]:
-    """Return the samples of each clock by rank, as docs/guide/pytorch.md describes them.
+    """Return the samples of each clock by rank, as docs/guide/pytorch-data.md describes them.
 
     Args:
         slots: The number of slots in each clock. The last one continues to the end of the second epoch.
