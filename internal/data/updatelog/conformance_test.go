@@ -16,7 +16,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	const nats = "github.com/nats-io/nats-server/v2/server"
+	// On a busy machine these end some time after Shutdown of their server has returned.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction(nats+".(*fileStore).flushStreamStateLoop"),
+		goleak.IgnoreTopFunction(nats+"/ats.Register.func1"))
+}
 
 func must(t testing.TB, err error) {
 	t.Helper()

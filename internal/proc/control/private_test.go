@@ -110,7 +110,7 @@ func TestRefusedCertificate(t *testing.T) {
 	for folder, want := range map[string]string{
 		filepath.Join(dir, "operator"):      "which is revoked",
 		copied:                              "it rejects our certificate",
-		filepath.Join(dir, "operator-late"): "which expired at",
+		filepath.Join(dir, "operator-late"): "which has expired at",
 		filepath.Join(another, "operator"):  "belongs to another job's keys",
 	} {
 		ring := ringIn(t, folder)

@@ -45,6 +45,7 @@ func process(name string, args []string) error {
 	run, at := flags.String("run", "", ""), flags.String("coordinator", "", "")
 	index, slot := flags.Int("index", -1, ""), flags.Int("slot", -1, "")
 	listen, zone := flags.String("listen", "", ""), flags.String("zone", "", "")
+	_ = flags.Bool("starts-workers", false, "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
