@@ -229,6 +229,24 @@ func TestSaveOtherwise(t *testing.T) {
 	wantError(t, "a Save over an older revision", err, ErrConflict)
 }
 
+// TestLostAfterFailedSave checks that a retried Save does not claim that nothing was saved if the lease ends after a
+// Save with an unknown result.
+func TestLostAfterFailedSave(t *testing.T) {
+	left := 0
+	r := open(t, faultyFS{disk.NewMemory(), &left}, "registry")
+	l := acquire(t, r)
+	left = 5 // the sync of the directory after the rename
+	_, err := l.Save(t.Context(), []byte("one"), 0)
+	wantError(t, "Save", err, errInjected)
+	must(t, l.Release())
+	_, err = l.Save(t.Context(), []byte("one"), 0)
+	wantError(t, "the same Save", err, ErrOutcomeUnknown)
+	_, err = l.Save(t.Context(), []byte("two"), 0)
+	if wantError(t, "another Save", err, ErrLost); errors.Is(err, ErrOutcomeUnknown) {
+		t.Errorf("another Save returned %v", err)
+	}
+}
+
 func TestFullDisk(t *testing.T) {
 	fsys := disk.NewMemory()
 	r := open(t, fsys, "registry")

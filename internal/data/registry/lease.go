@@ -135,15 +135,18 @@ func (l *fileLease) Save(ctx context.Context, doc []byte, previous uint64) (uint
 	if err := checkOpen(ctx, r.closed); err != nil {
 		return 0, err
 	}
+	retried := l.unknownSave != nil && l.unknownSave.previous == previous && bytes.Equal(l.unknownSave.doc, doc)
 	if err := l.checkHeldLocked(); err != nil {
+		if retried {
+			return 0, ErrOutcomeUnknown
+		}
 		return 0, err
 	}
 	stored, revision, err := l.current()
 	if err != nil {
 		return 0, err
 	}
-	if f := l.unknownSave; f != nil && f.previous == previous && revision == previous+1 &&
-		bytes.Equal(f.doc, doc) && bytes.Equal(stored, doc) {
+	if retried && revision == previous+1 && bytes.Equal(stored, doc) {
 		l.unknownSave = nil
 		return revision, nil // only the last sync had failed, and read has repeated it
 	}

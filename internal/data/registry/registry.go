@@ -9,6 +9,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Registry is one client's access to a document. All methods are safe for concurrent use. All implementations pass the
@@ -29,8 +30,9 @@ type Registry interface {
 type Lease interface {
 	// Save replaces the document if its revision is still previous, and returns the new revision, which is higher. The
 	// document is durable when Save returns. Save returns ErrConflict if the revision differs, and ErrLost if the lease
-	// has ended; in both cases nothing was saved. After any other error, either the old or the new document is stored,
-	// completely. The same Save may then be retried: it succeeds even if the first attempt took effect.
+	// has ended; in both cases nothing was saved, except after ErrOutcomeUnknown, which wraps ErrLost. After any other
+	// error, either the old or the new document is stored, completely. The same Save may then be retried: it succeeds
+	// even if the first attempt took effect.
 	Save(ctx context.Context, doc []byte, previous uint64) (revision uint64, err error)
 	// Done is closed when the lease has ended, possibly with a delay. Only Save determines this reliably.
 	Done() <-chan struct{}
@@ -45,6 +47,9 @@ var (
 	ErrHeld = errors.New("registry: in use by another process")
 	// ErrLost is returned by Save after the lease has ended.
 	ErrLost = errors.New("registry: this process no longer has the lease")
+	// ErrOutcomeUnknown is returned by Save if the lease has ended after an attempt of the same Save without an answer.
+	// That attempt may have taken effect, even if the document has since been replaced by the next holder.
+	ErrOutcomeUnknown = fmt.Errorf("%w; the document may have been saved before the lease ended", ErrLost)
 	// ErrClosed is returned by a closed Registry.
 	ErrClosed = errors.New("registry: closed")
 	// ErrUnavailable is wrapped if the registry's service does not answer. It may become available again, so callers

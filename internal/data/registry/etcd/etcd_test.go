@@ -325,6 +325,77 @@ func TestLostMidway(t *testing.T) {
 	}
 }
 
+// TestLostAfterSending checks what Save returns if the lease ends after an attempt without an answer: ErrOutcomeUnknown
+// if the next holder has saved, because the attempt may have taken effect before that; otherwise the outcome is known.
+func TestLostAfterSending(t *testing.T) {
+	for _, fault := range []registrytest.Fault{registrytest.ReplyLost, registrytest.RequestLost} {
+		for _, retries := range []bool{true, false} { // within the call, and by the caller
+			for _, saves := range []bool{true, false} { // of the next holder
+				name := fmt.Sprintf("fault %d, retries %v, next holder saves %v", fault, retries, saves)
+				t.Run(name, func(t *testing.T) { testLostAfterSending(t, fault, retries, saves) })
+			}
+		}
+	}
+}
+
+func testLostAfterSending(t *testing.T, fault registrytest.Fault, retries, nextSaves bool) {
+	f := registrytest.NewEtcd(t, nil)
+	r := open(t, f, func(t *timing) {
+		t.renew = time.Hour
+		if !retries {
+			t.patience = 0
+		}
+	})
+	other := open(t, f)
+	l := acquire(t, r)
+	first := save(t, l, []byte("one"), 0)
+	takeOver := func() {
+		f.InjectFaults(nil)
+		f.Expire()
+		next := acquire(t, other)
+		if nextSaves {
+			_, at, err := other.Load(t.Context())
+			must(t, err)
+			save(t, next, []byte("three"), at)
+		}
+	}
+	sent := false
+	f.InjectFaults(func(string) registrytest.Fault {
+		if !sent {
+			sent = true
+			return fault
+		}
+		takeOver()
+		return registrytest.NoFault
+	})
+	saved, err := l.Save(t.Context(), []byte("two"), first)
+	if !retries {
+		wantError(t, "Save", err, registry.ErrUnavailable)
+		takeOver()
+		saved, err = l.Save(t.Context(), []byte("two"), first)
+	}
+	switch {
+	case nextSaves:
+		wantError(t, "Save", err, registry.ErrOutcomeUnknown)
+		_, err = l.Save(t.Context(), []byte("two"), first) // finds the lease ended
+		wantError(t, "Save once more", err, registry.ErrOutcomeUnknown)
+	case fault == registrytest.ReplyLost:
+		must(t, err)
+		wantDoc(t, r, []byte("two"), saved)
+	default:
+		wantError(t, "Save", err, registry.ErrLost)
+		if errors.Is(err, registry.ErrOutcomeUnknown) {
+			t.Errorf("the document was not replaced, but Save returned %v", err)
+		}
+		wantDoc(t, r, []byte("one"), first)
+	}
+	_, err = l.Save(t.Context(), []byte("four"), first)
+	if !errors.Is(err, registry.ErrLost) && !errors.Is(err, registry.ErrConflict) ||
+		errors.Is(err, registry.ErrOutcomeUnknown) {
+		t.Errorf("another Save returned %v", err)
+	}
+}
+
 // TestNeverHalf checks that concurrent readers of large documents, which need several transactions, always get a
 // complete document and its revision.
 func TestNeverHalf(t *testing.T) {

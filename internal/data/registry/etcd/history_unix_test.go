@@ -169,6 +169,9 @@ func (h *history) save(ctx context.Context, l registry.Lease, client int, d deed
 			d.conflict = true
 			h.note(client, call, d, "conflict")
 			return true
+		case errors.Is(err, registry.ErrOutcomeUnknown):
+			h.note(client, call, d, "unknown")
+			return false
 		case errors.Is(err, registry.ErrLost):
 			h.note(client, call, d, "lost")
 			return false

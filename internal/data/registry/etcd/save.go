@@ -15,12 +15,10 @@ import (
 // Load relies on this invariant: at every revision of etcd, each chunk that the head lists exists. It holds because
 //
 //   - every transaction that writes checks that the holder's key is the writer's own, so one process writes at a time,
-//     in one
-// Save at a time;
+//     in one Save at a time;
 //   - a chunk is deleted only by a transaction that replaces the head with one that does not list it;
 //   - a transaction that puts a head checks that the previous head is still the one after which the writer has seen or
-//     put
-// all chunks that the new head lists.
+//     put all chunks that the new head lists.
 //
 // So the chunks of a document that exceeds one transaction may be put one after another before its head: no process
 // deletes them while the head is unchanged.
@@ -30,6 +28,7 @@ type attempt struct {
 	previous uint64
 	head     head
 	chunks   []chunk // distinct chunks; slices of the caller's document
+	sent     bool    // the head was sent, and no answer was received
 }
 
 // knownState is the writer's knowledge of the registry.
@@ -61,25 +60,34 @@ func (l *lease) Save(ctx context.Context, doc []byte, previous uint64) (revision
 	if err := l.r.checkOpen(ctx); err != nil {
 		return 0, err
 	}
-	if l.ended() {
-		return 0, registry.ErrLost
-	}
 	if len(doc) > maxBytes {
 		return 0, errLarge
 	}
 	a := l.newAttempt(doc, previous)
+	if l.ended() {
+		return 0, a.lostError()
+	}
 	err = l.r.retry(ctx, func(ctx context.Context) error {
 		revision, err = l.trySave(ctx, a)
 		return err
 	})
-	switch decided := errors.Is(err, errFinal); {
-	case err != nil && !decided:
+	unknown := err != nil && (!errors.Is(err, errFinal) || errors.Is(err, registry.ErrOutcomeUnknown))
+	switch {
+	case unknown:
 		a.chunks = nil
 		l.last = a
 	case err == nil || l.last != nil && l.last.head.writeID == a.head.writeID:
 		l.last = nil
 	}
 	return revision, err
+}
+
+// lostError returns the error of a Save whose lease has ended.
+func (a *attempt) lostError() error {
+	if a.sent {
+		return registry.ErrOutcomeUnknown
+	}
+	return registry.ErrLost
 }
 
 // newAttempt returns the attempt to save a document. If the last Save has an unknown result and was identical, the
@@ -95,7 +103,7 @@ func (l *lease) newAttempt(doc []byte, previous uint64) *attempt {
 		}
 	}
 	if l.last != nil && l.last.previous == previous && slices.Equal(l.last.head.chunks, a.head.chunks) {
-		a.head.writeID = l.last.head.writeID
+		a.head.writeID, a.sent = l.last.head.writeID, l.last.sent
 		return a
 	}
 	l.saves++
@@ -117,7 +125,9 @@ func (l *lease) trySave(ctx context.Context, a *attempt) (uint64, error) {
 		return k.revision, nil
 	case k.holder != l.fence:
 		l.end()
-		return 0, final(registry.ErrLost)
+		// A head that is still the previous one proves that no attempt has taken effect, and none will.
+		a.sent = a.sent && k.revision != a.previous
+		return 0, final(a.lostError())
 	case k.revision != a.previous:
 		return 0, final(
 			fmt.Errorf("%w: the record is at revision %d; the save expects %d", registry.ErrConflict, k.revision,
@@ -210,6 +220,7 @@ func (l *lease) replaceHead(
 	put, err := l.r.client.Txn(ctx).
 		If(l.leaseValid(), clientv3.Compare(clientv3.ModRevision(key), "=", int64(a.previous))).Then(ops...).Commit()
 	if err != nil {
+		a.sent = true
 		return 0, err
 	}
 	if !put.Succeeded {
