@@ -27,12 +27,19 @@ const DefaultShare = 1.0 / 8
 
 // ValidateTable returns an error if a table cannot be saved under the strategy. Under FTRL a row is a function of the
 // rule's state, and many states give the same row, 0. The row therefore does not show how far it is from its saved
-// value. Under all other rules, a change of the state also changes the row.
+// value. Under all other rules, a change of the state also changes the row. A transient table needs checkpoints.
 func (r Recovery) ValidateTable(t TableSpec) error {
 	if r.Kind == RecoverScar && r.Selector == SelectPriority && t.Rule.Kind == RuleFTRL {
 		return fmt.Errorf("%w: table %s: selector priority does not work with rule %s, whose rows do not reveal "+
 			"their distance from the saved value; choose round, random or used, for example scar:20,1/8,used", ErrUsage,
 			t.Name, t.Rule.Kind)
+	}
+	kept := r.Kind == RecoverCheckpoint || r.Kind == RecoverResend && !r.Partial ||
+		r.Kind == RecoverChain && r.Checkpoints
+	if t.Transient && !kept {
+		return fmt.Errorf("%w: table %s is transient: the death of a worker rolls all back to a checkpoint, but "+
+			"recovery %s keeps none, or loses updates without a rollback; choose resend:C, checkpoint:C or "+
+			"chain:N,checkpoint:C", ErrUsage, t.Name, r)
 	}
 	return nil
 }

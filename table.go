@@ -33,6 +33,13 @@ type TableSpec struct {
 	// Combine selects whether the rule runs for each slot's update of a clock, or once for all of them.
 	Combine Combine `json:"combine,omitempty"`
 
+	// Transient marks a dense table whose rows all slots replace in each clock, such as the mean gradient of programs
+	// that keep the weights themselves. A row can be read until the clock after the one that wrote it has been applied;
+	// workers resend no older ones. A replacement process therefore cannot repeat earlier clocks: after the death of a
+	// worker all roll back to a checkpoint, and programs save their states for checkpoints only (Client.SaveDue). It
+	// requires a combined rule set, and a recovery strategy with checkpoints.
+	Transient bool `json:"transient,omitempty"`
+
 	// Whole, of a dense table, keeps the table as one unit: all of its rows are on one shard, and strategies that save
 	// single rows save, lose and restore the table as a whole. A model whose layers are tables is then partitioned by
 	// layer instead of by row.
@@ -130,6 +137,10 @@ func (t TableSpec) Validate(shards int) error {
 	}
 	if err := t.validateCombine(); err != nil {
 		return err
+	}
+	if t.Transient && (t.Sparse || t.Rule.Kind != RuleSet || t.Combine == CombineEach) {
+		return fmt.Errorf("%w: table %s: all slots replace the rows of a transient table in each clock; make it "+
+			"dense, with rule set and combine sum, mean or weighted", ErrUsage, t.Name)
 	}
 	if r := t.Rule; t.Consistency.Kind == VAP && (r.Kind != RuleAdd && r.Kind != RuleSGD || r.Decay != 0) {
 		return fmt.Errorf("%w: table %s: vap bounds the effect of updates on rows, which is known in advance only for "+

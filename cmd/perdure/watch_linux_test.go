@@ -35,7 +35,7 @@ func TestAgentIsWatched(t *testing.T) {
 	awaitReady(t, dir, addr, false)
 	hello := make([]byte, 40) // call 1 and its numeric arguments
 	binary.LittleEndian.PutUint16(hello, 1)
-	_, err = here.Write(append(hello, `{"protocol":4}`...))
+	_, err = here.Write(append(hello, `{"protocol":5}`...))
 	must(t, err)
 	answer := make([]byte, 64<<10)
 	n, err := here.Read(answer)

@@ -98,6 +98,11 @@ func NewReferenceTable(job perdure.JobSpec, intervals []protocol.Interval) *Refe
 	w.Spec.Combine = referenceCombines[rng.IntN(len(referenceCombines))]
 	if w.Spec.Combine != perdure.CombineEach && rng.IntN(4) == 0 { // otherwise only one slot may write a row
 		w.Spec.Rule = perdure.Rule{Kind: perdure.RuleSet}
+		transient := w.Spec
+		transient.Transient = true
+		if !transient.Sparse && job.Recovery.ValidateTable(transient) == nil {
+			w.Spec = transient
+		}
 	}
 	w.ids = rowIDs(w.Spec, job.Seed, rows)
 	w.computeExpected(job.Clocks)
@@ -198,6 +203,9 @@ func (d slotDeltas) sums(dim int, replace bool) (ids []perdure.RowID, values []f
 func (w *ReferenceTable) deltas(slot int, clock perdure.Clock) (d slotDeltas) {
 	rng := rand.New(rand.NewPCG(w.seed^0x7717, uint64(slot)<<32|uint64(clock)))
 	often := []float32{0, 0.1, 0.5, 1}[rng.IntN(4)]
+	if w.Spec.Transient {
+		often = 1 // all slots write all rows in each clock
+	}
 	again := rng.IntN(3) == 0
 	for _, id := range w.ids {
 		for range 4 {

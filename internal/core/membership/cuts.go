@@ -168,7 +168,7 @@ func (cu *cuts) workerDied(slot int) (rollBack string) {
 func (cu *cuts) nameCut(working perdure.Clock) {
 	set(cu.rec, &cu.record.CutRequested, false)
 	stood := working
-	if slices.ContainsFunc(cu.record.Slots, func(p Member) bool { return p.AtCuts }) {
+	if cu.record.SavesAtCuts(anySlot) {
 		working += 2 // no slot has started the clock before the cut, so its program can save state there
 	}
 	at, asked := cu.requestedCut()

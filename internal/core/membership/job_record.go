@@ -156,6 +156,16 @@ func (f *JobRecord) Placed() bool { return f.View.Shards[0].Server >= 0 }
 // TwoStep reports whether clocks are staged on all shards before they are ticked.
 func (f *JobRecord) TwoStep() bool { return f.Job.TwoStep(f.View.Tables) }
 
+// SavesAtCuts reports whether the program of a slot, or of any, saves its state only in the clocks that end at a cut:
+// its process has said so, or the job has a transient table.
+func (f *JobRecord) SavesAtCuts(slot int) bool {
+	says := func(p Member) bool { return p.AtCuts }
+	return slices.ContainsFunc(f.View.Tables, func(t perdure.TableSpec) bool { return t.Transient }) ||
+		slot == anySlot && slices.ContainsFunc(f.Slots, says) || slot != anySlot && says(f.Slots[slot])
+}
+
+const anySlot = -1
+
 // IsRepeatable reports whether a replacement process repeats a dead process's work with the same result, because
 // everything it reads is a function of the clock. If a read update is then lost with every shard that had it, no reader
 // has to undo anything.

@@ -254,10 +254,7 @@ func (c *Core) vacate(slot int) {
 	}
 	set(c.rec, &p.Incarnation, p.Incarnation+1)
 	c.rec.changeSlot(slot, protocol.SlotView{Incarnation: p.Incarnation, Interval: sl.Interval})
-	if missing := p.AtCuts && !c.job.complete && !c.record.View.Done; missing {
-		set(c.rec, &p.AtCuts, false) // the next process reports it again
-		c.rollBack(fmt.Sprintf("worker:%d saved its state only at checkpoints", slot))
-	} else if spoke {
+	if spoke {
 		if why := c.cuts.workerDied(slot); why != "" {
 			c.rollBack(why)
 		}

@@ -56,7 +56,12 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 			return "", false
 		}
 	}
-	next := fa.record.View.Slots[slot]
+	next, cuts := fa.record.View.Slots[slot], recovery.ScheduleOf(fa.record.Job.Recovery)
+	cuts.Named = fa.record.View.Named
+	known := start <= max(fa.record.View.Cut, next.From) || cuts.Has(start)
+	if !known && fa.record.SavesAtCuts(slot) && !fa.job.complete {
+		return fmt.Sprintf("worker:%d saved its state only at checkpoints", slot), false // it has none of this clock
+	}
 	next.Decided, next.Start = true, start
 	fa.rec.changeSlot(slot, next)
 	most := start

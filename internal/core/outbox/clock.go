@@ -52,7 +52,9 @@ func (s *Shard) Fill(o consistency.Origin) error {
 	}
 	for _, t := range b.tables {
 		if t != nil && t.weight != 0 {
-			p.weight(t.id, t.weight)
+			w := tableWeight{t.id, t.weight}
+			p.u.weights = append(p.u.weights, w)
+			p.weight(w)
 		}
 	}
 	p.flush()

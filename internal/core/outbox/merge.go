@@ -167,21 +167,21 @@ func (s *sum) fits() bool {
 
 // maxAbs returns an upper bound of the absolute values of an update, or +Inf if one of them is NaN.
 func (u *Update) maxAbs() float32 {
-	if u.measured {
-		return u.maxAbsValue
+	if u.peak.known {
+		return u.peak.abs
 	}
-	u.measured, u.maxAbsValue = true, 0
+	u.peak = peak{known: true}
 	for i := range u.blocks {
 		for _, v := range u.blocks[i].Values {
-			if a := max(v, -v); a > u.maxAbsValue {
-				u.maxAbsValue = a
+			if a := max(v, -v); a > u.peak.abs {
+				u.peak.abs = a
 			} else if a != a {
-				u.maxAbsValue = float32(math.Inf(1))
-				return u.maxAbsValue
+				u.peak.abs = float32(math.Inf(1))
+				return u.peak.abs
 			}
 		}
 	}
-	return u.maxAbsValue
+	return u.peak.abs
 }
 
 // add adds from to into.
@@ -215,7 +215,7 @@ func (s *sum) add() {
 	if from.state != nil && !slotstate.IsEmptyRef(from.state) {
 		into.state = from.state // the slot's next process gets the newest
 	}
-	into.measured, into.maxAbsValue = true, most
+	into.peak = peak{true, most}
 	into.rebuild()
 }
 

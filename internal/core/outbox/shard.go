@@ -125,6 +125,7 @@ func (s *Shard) dropSafe() {
 		s.recycle(u)
 	}
 	s.kept, s.acked = slices.Delete(s.kept, 0, safe), s.acked-safe
+	s.dropTransient()
 	s.mergeRetained()
 }
 

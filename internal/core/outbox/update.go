@@ -32,10 +32,10 @@ type Update struct {
 	state     []byte             // the state to save with it; nil: none
 	origin    consistency.Origin // its origin, if known
 	hasOrigin bool
+	weights   []tableWeight
 
-	maxAbsValue float32                 // see peak
-	measured    bool                    // most is valid
-	grown       map[perdure.TableID]int // by table: index of the block that grows
+	peak  peak
+	grown map[perdure.TableID]int // by table: index of the block that grows
 
 	arena   []byte          // memory of the heads of the parts
 	ids     []perdure.RowID // memory of row IDs, for runs that became lists
@@ -52,6 +52,18 @@ type partPayload struct{ head, body []byte }
 type taken struct {
 	from *Deltas
 	memory
+}
+
+// peak is an upper bound of the absolute values of an update, if it is known. See maxAbs.
+type peak struct {
+	known bool
+	abs   float32
+}
+
+// tableWeight is the weight of an update for a table that combines updates by weight.
+type tableWeight struct {
+	table  perdure.TableID
+	weight float64
 }
 
 // until returns the clock after the last one that the update covers.
@@ -187,7 +199,7 @@ func (s *Shard) newUpdate() *Update {
 	*u = Update{
 		clock: s.outbox.clock, clocks: 1, weight: 1, repeats: s.broken == s.outbox.clock+1,
 		parts: u.parts[:0], blocks: u.blocks[:0], arena: u.arena[:0], ids: u.ids[:0],
-		taken: u.taken[:0], buffers: u.buffers[:0],
+		taken: u.taken[:0], buffers: u.buffers[:0], weights: u.weights[:0],
 	}
 	return u
 }
@@ -312,9 +324,9 @@ func (p *packer) origin(o consistency.Origin) {
 
 // weight appends the weight of the update for a table. Such an update is never merged, because its clocks take two
 // steps.
-func (p *packer) weight(t perdure.TableID, weight float64) {
+func (p *packer) weight(w tableWeight) {
 	p.fit(wire.HeaderBytes)
-	p.u.arena = wire.AppendWeightBlock(p.u.arena, t, weight)
+	p.u.arena = wire.AppendWeightBlock(p.u.arena, w.table, w.weight)
 }
 
 // fit ends the payload if n more bytes would exceed its size.
@@ -356,6 +368,9 @@ func (u *Update) rebuild() {
 	}
 	if u.hasOrigin {
 		p.origin(u.origin)
+	}
+	for _, w := range u.weights {
+		p.weight(w)
 	}
 	p.flush()
 	if len(u.parts) == 0 {

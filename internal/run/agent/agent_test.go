@@ -152,7 +152,7 @@ func (p *program) refused(want code, words string, op op, table uint16, text str
 func (p *program) hello() {
 	p.Helper()
 	var w helloReply
-	must(p, json.Unmarshal(p.call(opHello, 0, `{"protocol":4,"coordinator":"x:1","slot":0}`).text, &w))
+	must(p, json.Unmarshal(p.call(opHello, 0, `{"protocol":5,"coordinator":"x:1","slot":0}`).text, &w))
 	if w.Version != "v" || w.Slot != 0 || w.Job.Clocks != 3 {
 		p.Fatalf("welcomed as %+v", w)
 	}
@@ -188,7 +188,7 @@ func memory(t testing.TB, size int64, seals int) (fd int) {
 func TestWork(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.hello()
-		p.refused(codeUsage, "already joined", opHello, 0, `{"protocol":4}`)
+		p.refused(codeUsage, "already joined", opHello, 0, `{"protocol":5}`)
 		p.refused(codeUsage, "table 0 does not exist", opFlush, 0, "")
 		table := p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`)
 		if !strings.Contains(string(table.text), `"rows":8`) || table.args[0] != 0 {
@@ -235,8 +235,8 @@ func TestWork(t *testing.T) {
 		if r := p.call(opStored, uint16(sparse), "", list, 0, 32); r.args[0] != 2 || ids[0] != 1 || ids[1] != 3 {
 			t.Errorf("stored rows %v of %d", ids[:2], r.args[0])
 		}
-		if r := p.call(opNow, 0, ""); r.args != [4]int64{1, 3, 1, 1} {
-			t.Errorf("now %v", r.args)
+		if r := p.call(opNow, 0, ""); r.args != [4]int64{1, 3, 1, 1} || len(r.text) > 0 {
+			t.Errorf("now %v, %q", r.args, r.text)
 		}
 		p.call(opAwaitSlots, 0, "")
 		p.call(opUnmap, 0, "", list)

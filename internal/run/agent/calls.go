@@ -64,11 +64,19 @@ func (a *Agent) execute(ctx context.Context, c *worker.Client, r *request) reply
 	return failed(usageErrorf("unknown call %d", r.op))
 }
 
-// clockReply returns the clock, the end, the share of the slot and the generation.
+// clockReply returns the clock, the end, the share of the slot and the generation, and whether a checkpoint follows the
+// clock.
 func clockReply(c *worker.Client) reply {
 	rank, of := c.Share()
-	return answer(nil, int64(c.Now()), int64(c.End()), int64(rank)<<32|int64(of), int64(c.Generation()))
+	r := answer(nil, int64(c.Now()), int64(c.End()), int64(rank)<<32|int64(of), int64(c.Generation()))
+	if c.SaveDue() {
+		r.text = saveDue
+	}
+	return r
 }
+
+// saveDue is the text of a reply if a checkpoint will be taken at the end of the current clock.
+var saveDue = []byte("save")
 
 // table creates a table or attaches to it.
 func (a *Agent) table(ctx context.Context, c *worker.Client, text []byte) reply {
