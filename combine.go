@@ -8,7 +8,7 @@ import "fmt"
 type Combine string
 
 // The values of Combine. Let n be the number of slots that participate in the clock and whose updates for it are not
-// lost. Let gᵢ be the i-th slot's delta to a row, or 0 if the slot did not touch the row. The rule then runs for
+// lost. Let gᵢ be the i-th slot's delta to a row, or 0 if the slot did not touch the row. The rule then uses this g:
 //
 //	CombineSum       g = Σ gᵢ
 //	CombineMean      g = Σ gᵢ/n

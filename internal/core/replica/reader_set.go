@@ -233,14 +233,14 @@ func (a *ReaderSet) unsubscribe(c *Reader, rows *wire.Rows, st *State) error {
 	return nil
 }
 
-// TakeAcks takes all pending acknowledgements, and appends their readers to to.
-func (a *ReaderSet) TakeAcks(to []*Reader) []*Reader {
+// TakeAcks takes all pending acknowledgements, and appends their readers to dst.
+func (a *ReaderSet) TakeAcks(dst []*Reader) []*Reader {
 	for _, slot := range a.pendingAcks() {
 		if c := a.slots[slot].reader; a.TakeAck(c) {
-			to = append(to, c)
+			dst = append(dst, c)
 		}
 	}
-	return to
+	return dst
 }
 
 // counts returns how far the updates of a connection's slot have come.
