@@ -8,7 +8,7 @@ import "fmt"
 type Combine string
 
 // The values of Combine. Let n be the number of slots that participate in the clock and whose updates for it are not
-// lost. Let gᵢ be the i-th slot's delta to a row, or 0 if the slot did not touch the row. The rule then runs for
+// lost. Let gᵢ be the i-th slot's delta to a row, or 0 if the slot did not touch the row. The rule then uses this g:
 //
 //	CombineSum       g = Σ gᵢ
 //	CombineMean      g = Σ gᵢ/n
@@ -63,8 +63,8 @@ func ValidateWeight(w float64) error {
 	if w > 0 && w <= MaxWeight {
 		return nil
 	}
-	return fmt.Errorf("%w: invalid update weight %v; choose a number > 0 and ≤ %g, for example the number of "+
-		"examples or tokens in it", ErrUsage, w, MaxWeight)
+	return fmt.Errorf("%w: invalid update weight %v; choose a number > 0 and ≤ %g, for example the number of examples "+
+		"or tokens that the update covers", ErrUsage, w, MaxWeight)
 }
 
 // validateCombine returns an error if t.Combine is invalid for this table.
@@ -76,8 +76,8 @@ func (t TableSpec) validateCombine() error {
 		return fmt.Errorf("table %s: %w", t.Name, err)
 	}
 	if !t.Consistency.TwoStep() {
-		return fmt.Errorf("%w: table %s: combine %s does not work with %s, because only bsp waits for all slots' "+
-			"updates of a clock; choose bsp for the table, or combine each", ErrUsage, t.Name, t.Combine,
+		return fmt.Errorf("%w: table %s: combine %s does not work with %s, because only bsp waits for every slot's "+
+			"update in each clock; choose bsp for the table, or combine each", ErrUsage, t.Name, t.Combine,
 			t.Consistency)
 	}
 	return nil

@@ -53,6 +53,6 @@ type Epoch uint64
 // so no state from before a rollback can reach the present generation.
 type Generation uint64
 
-// Incarnation counts the processes that have held a slot or a server index, from 1. Once a newer incarnation is fenced
-// in, messages of older ones are rejected.
+// Incarnation counts the processes that have held a slot or a server index, from 1. Once a newer incarnation has
+// taken over, messages from older ones are rejected.
 type Incarnation uint32

@@ -120,8 +120,8 @@ func (j JobSpec) Validate() error {
 		return err
 	}
 	if !(j.MTBF >= 0) || math.IsInf(j.MTBF, 0) || j.MTBF > 0 && !j.Recovery.Auto {
-		return fmt.Errorf("%w: invalid mean time between failures of %v s with recovery %s; choose a time > 0, "+
-			"and checkpoint:auto or resend:auto, which derive the checkpoint interval from it", ErrUsage,
+		return fmt.Errorf("%w: invalid mean time between failures: %v s with recovery %s; choose a time > 0, and "+
+			"checkpoint:auto or resend:auto, which derive the checkpoint interval from it", ErrUsage,
 			j.MTBF, j.Recovery)
 	}
 	if err := j.validateOutage(); err != nil {

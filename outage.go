@@ -106,9 +106,10 @@ func (s StaleScale) AppliesTo(r Rule) bool {
 func (j *JobSpec) validateOutage() error {
 	switch {
 	case j.OutageRows != "" && j.OutageRows != RowsFrozen && j.OutageRows != RowsApply:
-		return fmt.Errorf("%w: unknown outage rows mode %q; choose frozen or apply", ErrUsage, j.OutageRows)
+		return fmt.Errorf("%w: unknown mode %q for rows during an outage; choose frozen or apply", ErrUsage,
+			j.OutageRows)
 	case !slices.Contains([]StaleScale{"", ScaleNone, ScaleInverse, ScalePaper, ScaleAverage}, j.StaleScale):
-		return fmt.Errorf("%w: unknown scaling of stale updates %q; choose none, inverse, paper or average", ErrUsage,
+		return fmt.Errorf("%w: unknown scaling %q for stale updates; choose none, inverse, paper or average", ErrUsage,
 			j.StaleScale)
 	case j.OutageBytes < 0:
 		return fmt.Errorf("%w: invalid outage queue of %d bytes; choose at least 1", ErrUsage, j.OutageBytes)

@@ -89,7 +89,7 @@ func (s *Seal) sum() string {
 func (s *Seal) Validate() error {
 	none := s.SHA256 == "" && len(s.Settings) == 0
 	if got := s.sum(); !none && got != s.SHA256 {
-		return fmt.Errorf("the seal does not match its settings: it has hash %.16s…, the settings have %.16s…",
+		return fmt.Errorf("the seal does not match its settings: it has hash %.16s…, but the settings have %.16s…",
 			s.SHA256, got)
 	}
 	return nil

@@ -178,7 +178,8 @@ func (t TableSpec) validateRows(shards int) error {
 				"remove Whole, or make the table dense", ErrUsage, t.Name)
 		}
 		if t.Rows != 0 {
-			return fmt.Errorf("%w: table %s: a sparse table has no fixed number of rows, got %d; leave it out",
+			return fmt.Errorf("%w: table %s: a sparse table has no fixed number of rows, but got %d; leave the number "+
+				"out",
 				ErrUsage,
 				t.Name, t.Rows)
 		}

@@ -370,7 +370,7 @@ func TestBadTableSpec(t *testing.T) {
 		{table(func(s *perdure.TableSpec) { s.Whole, s.Shard = true, -1 }), "shard -1; leave it at 0"},
 		{table(func(s *perdure.TableSpec) { s.Shard = 1 }), "across all 4 shards"},
 		{sparse(func(s *perdure.TableSpec) { s.Whole = true }), "cannot be kept whole"},
-		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "got 10; leave it out"},
+		{sparse(func(s *perdure.TableSpec) { s.Rows = 10 }), "got 10; leave the number out"},
 		{sparse(func(s *perdure.TableSpec) { s.Evict = -1 }), "choose 0 (never)"},
 		{
 			table(func(s *perdure.TableSpec) { s.Consistency = perdure.Consistency{} }),

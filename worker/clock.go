@@ -276,7 +276,8 @@ func (c *Client) AwaitSlots(ctx context.Context) error {
 	})
 }
 
-// EndJob asks to end the job as soon as every slot can, because its goal is reached at the current clock. It waits
-// until the coordinator has recorded the end. If another slot has already reached the planned end, it waits until it is
-// decided that all slots continue to that end. An observer has no clock of its own, and gets perdure.ErrUsage.
+// EndJob asks for the job to end at the earliest clock at which every slot can stop, because its goal is reached at the
+// current clock. It waits until the coordinator has recorded the end. If another slot has already reached the planned
+// end, it waits until it is decided that all slots continue to that end. An observer has no clock of its own, and gets
+// perdure.ErrUsage.
 func (c *Client) EndJob(ctx context.Context) error { return askForEnd(ctx, c, false) }

@@ -112,7 +112,8 @@ func (cfg *Config) openKeys() (*keys.Ring, error) {
 		return nil, nil
 	}
 	if cfg.hooks.Network != nil {
-		return nil, fmt.Errorf("%w: worker: Keys work only with the default network; do not set Keys", perdure.ErrUsage)
+		return nil, fmt.Errorf("%w: worker: Config.Keys works only with the default network; do not set it",
+			perdure.ErrUsage)
 	}
 	ring, err := keys.Open(keys.RoleDir(cfg.Keys, keys.Worker))
 	if err != nil {

@@ -58,7 +58,7 @@ func (c *Client) noteLog(shard int, why error) {
 	case news && why != nil:
 		c.cfg.Log.Warn("updates wait for the update log", "shard", shard, "why", why)
 	case news:
-		c.cfg.Log.Info("updates are written to the update log again", "shard", shard)
+		c.cfg.Log.Info("resumed writing updates to the update log", "shard", shard)
 	}
 }
 

@@ -90,7 +90,8 @@ func (a *apart) says(pattern string) {
 	await(a, func() bool { return regexp.MustCompile(pattern).MatchString(a.status(0)) }, a.all)
 }
 
-// through runs a job through a partition. It returns for how long no clock ended, as far as the coordinator can tell.
+// through runs a job through a partition. It returns how long the job went without ending a clock, as far as the
+// coordinator can tell.
 func (a *apart) through(c cut) (stood time.Duration) {
 	a.Helper()
 	a.coordinates = []int{0}

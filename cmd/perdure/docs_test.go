@@ -171,7 +171,7 @@ var (
 	placeholder = regexp.MustCompile(`…|[\[|/]|(^|[^A-Za-z0-9_-])[A-Z]+\b`)
 )
 
-// parseShown checks a command of a block.
+// parseShown checks one command in a block.
 func parseShown(t *testing.T, line, makefile string) error {
 	args := arguments(line)
 	for len(args) > 0 && strings.Contains(args[0], "=") && !strings.HasPrefix(args[0], "-") {

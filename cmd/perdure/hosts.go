@@ -74,8 +74,8 @@ func readJob(ctx context.Context, name string) (job host.Job, err error) {
 	command := "train"
 	for i, e := range slices.Backward(entries) {
 		if slices.Contains(excludedForHosts, e.Key) {
-			return job, e.Value.Errorf("%s is set on the command lines of perdure coordinator and perdure host; "+
-				"remove it from the file", e.Key)
+			return job, e.Value.Errorf("%s belongs on the command line of perdure coordinator or perdure host; remove "+
+				"it from the file", e.Key)
 		}
 		if text, err := e.Value.Text(); e.Key == workloadKey && err == nil && text == settings.OwnWorkload {
 			command, entries = "up", slices.Delete(entries, i, i+1)

@@ -440,7 +440,7 @@ func TestCoordinatorMistakes(t *testing.T) {
 		{exitUsage, `job.yaml:1: unknown key "workrs"; did you mean workers`, with("workrs: 3\n")},
 		{exitUsage, `job.yaml:2: unknown key "bath"`, with("workload: own\nbath: 3\n")},
 		{exitUsage, `job.yaml:1: consistency|job.yaml:1: unknown consistency`, with("consistency: bpp\n")},
-		{exitUsage, `job.yaml:2: exec is set on the command lines`, with("workload: own\nexec: ./mine\n")},
+		{exitUsage, `job.yaml:2: exec belongs on the command line`, with("workload: own\nexec: ./mine\n")},
 		{
 			exitUsage, `faults cannot be injected into processes on several hosts`,
 			with("fault: 'kill:server:0@clock:3'\ndata: " + pictures + "\n"),

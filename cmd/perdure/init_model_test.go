@@ -164,7 +164,7 @@ func TestInitModelRefused(t *testing.T) {
 			"shape", written([]safetensors.Tensor{{Name: "w", Shape: []int64{1, 10}, Data: bad[:10]}}, meta),
 			`table w has the shape \[1 10\], but must have \[785 10\]`,
 		},
-		{"other workload", written(tensors, map[string]string{"workload": "mf"}), `it is a model of "mf", but this is`},
+		{"other workload", written(tensors, map[string]string{"workload": "mf"}), `its workload is "mf", but this run`},
 		{"no workload", written(tensors, nil), "does not name its workload"},
 		{"folder without", t.TempDir(), "cannot read the model .*: no such file"},
 	} {

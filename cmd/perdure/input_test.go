@@ -70,7 +70,7 @@ var mistakes = []struct {
 		"under bsp"},
 	{
 		"train --consistency asp --stale-scale half", 2,
-		`scaling of stale updates "half"; choose none, inverse, paper or average`,
+		`scaling "half" for stale updates; choose none, inverse, paper or average`,
 	},
 	{
 		"train --consistency asp --stale-scale average", 2,
@@ -88,11 +88,11 @@ var mistakes = []struct {
 	{"up --recovery checkpoint:5 --mtbf 1h", 2, "--mtbf determines the automatic"},
 	{
 		"train --recovery resend:auto --mtbf 0s", 2,
-		`--mtbf "0s"; write the time between two failures, above 0, for example 6h`,
+		`--mtbf "0s"; write the mean time between failures, above 0, for example 6h`,
 	},
-	{"train --recovery resend:auto --mtbf=-1h", 2, `--mtbf "-1h"; write the time`},
+	{"train --recovery resend:auto --mtbf=-1h", 2, `--mtbf "-1h"; write the mean time`},
 	{"train --recovery resend:auto --mtbf=", 2, `--mtbf is empty; write its value`},
-	{"train --recovery resend:auto --mtbf daily", 2, `--mtbf "daily"; write the time`},
+	{"train --recovery resend:auto --mtbf daily", 2, `--mtbf "daily"; write the mean time`},
 	{
 		"train --recovery checkpoint:automatic", 2,
 		`not a whole number ≥ 1; write, for example, checkpoint:20, or checkpoint:auto`,
@@ -120,9 +120,9 @@ var mistakes = []struct {
 	{"train --recovery stateless --log=", 2, "--log is empty"},
 	{"train --recovery stateless --log http://me:secret@a:1", 2, "invalid --log http://a:1; write, for example, file:"},
 	{"train --recovery stateless --log me:secret@a:1", 2, "invalid --log a:1; write, for example, file:"},
-	{"train --recovery stateless --log nats://a:1?key=a", 2, "both cert and key"},
-	{"train --recovery stateless --log nats://a:1?cert=a", 2, "both cert and key"},
-	{"log verify nats://a:1?cert=a", 2, "both cert and key"},
+	{"train --recovery stateless --log nats://a:1?key=a", 2, "cert and key belong together"},
+	{"train --recovery stateless --log nats://a:1?cert=a", 2, "cert and key belong together"},
+	{"log verify nats://a:1?cert=a", 2, "cert and key belong together"},
 	{"log verify nats://a:1?sync=always", 2, "sync applies only to the job's own log"},
 	{"checkpoint ls /nonexistent", 2, "directory /nonexistent does not exist; specify a run's directory"},
 	{"checkpoint verify /nonexistent@x", 2, "to choose the checkpoint of a clock, use /nonexistent@CLOCK"},
@@ -136,7 +136,7 @@ var mistakes = []struct {
 	{"train --consistency asp --on-outage continue --outage-rows=", 2, "--outage-rows is empty"},
 	{"train --consistency asp --stale-scale=", 2, "--stale-scale is empty"},
 	{"train --fault kill:log@clock:1", 2, "this job has no log process"},
-	{"train --recovery stateless --fault cut:log@clock:1", 2, "the log can be killed, terminated or frozen"},
+	{"train --recovery stateless --fault cut:log@clock:1", 2, "the log can only be killed, terminated or frozen"},
 	{"train --recovery raid", 2, `unknown recovery strategy "raid"; choose none, checkpoint:C, resend:C, chain:N, ` +
 		`chain:N,async, chain:N,every:K, chain:N,checkpoint:C, stateless or scar:C,R,SELECTOR`},
 	{"train --recovery scar:0", 2, `interval "0" in "scar:0" is not a whole number`},

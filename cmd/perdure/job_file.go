@@ -176,7 +176,7 @@ func (j *jobFile) workload(train *kong.Node) (string, error) {
 // checkKey returns an error if the key is not a flag of the command.
 func (j *jobFile) checkKey(e settings.Entry, known []string) error {
 	if owners := ownersOf(commandOf(j.model.Node, j.command), e.Key); owners != "" && !slices.Contains(known, e.Key) {
-		return e.Value.Errorf("%s is only valid in job files of %s", e.Key, owners)
+		return e.Value.Errorf("%s is only valid in job files for %s", e.Key, owners)
 	}
 	if slices.Contains(excludedFromFiles, e.Key) {
 		return e.Value.Errorf("%s is not allowed in a job file; use --%s on the command line", e.Key, e.Key)

@@ -63,7 +63,7 @@ func TestJobFileRefused(t *testing.T) {
 		{"train", "", ` is empty: it has no key`},
 		{"up", "# workers: 4\n", ` is empty: it has no key`},
 		{"train", "workload: softmx\n", `:1: unknown workload "softmx"; choose .*; did you mean softmax\?`},
-		{"train", "\nrank: 3\n", `:2: rank is only valid in job files of perdure train mf`},
+		{"train", "\nrank: 3\n", `:2: rank is only valid in job files for perdure train mf`},
 		{"train", "resume: a\n", `:1: resume is not allowed in a job file`},
 		{"train", "seed: 3\n\nconsistency: bpp\n", `:3: unknown consistency model "bpp"; choose`},
 		{"train", "clocks: 9\nmtbf: 6h\nrecovery: none\n", `:2: --mtbf determines the automatic checkpoint interval`},

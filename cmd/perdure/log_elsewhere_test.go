@@ -29,7 +29,7 @@ func TestLogElsewhere(t *testing.T) {
 	}
 	none := func() {
 		t.Helper()
-		wantOut(t, 1, []string{"log", "verify", s.URL()}, "this log has no streams of any job")
+		wantOut(t, 1, []string{"log", "verify", s.URL()}, "this log has no streams for any job")
 	}
 	wantRefused(t, exitError, "does not have enough space for stream perdure-.*-3, which may take 100 MiB", train("20",
 		"400")...)

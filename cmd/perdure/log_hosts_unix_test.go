@@ -37,5 +37,5 @@ func TestLogHosts(t *testing.T) {
 		t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, want, h.all())
 	}
 	h.ends("a", a)
-	wantRefused(t, exitError, "this log has no streams of any job", "log", "verify", url, "--keys", ring)
+	wantRefused(t, exitError, "this log has no streams for any job", "log", "verify", url, "--keys", ring)
 }

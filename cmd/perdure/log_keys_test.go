@@ -43,8 +43,8 @@ func TestLogKeysLive(t *testing.T) {
 		pattern string
 		args    []string
 	}{
-		{"this log has no streams of other", []string{"verify", dir, "--job", "other"}},
-		{"this log has no streams of other", append([]string{"verify", "--job", "other"}, as("operator")...)},
+		{"this log has no streams for other", []string{"verify", dir, "--job", "other"}},
+		{"this log has no streams for other", append([]string{"verify", "--job", "other"}, as("operator")...)},
 		{"requires the job's keys", []string{"verify", "perdure://" + at}},
 		{"does not accept the keys of viewer/viewer", append([]string{"verify"}, as("viewer")...)},
 		{"does not allow the holder of the keys of worker/worker to do this", append([]string{"verify"},
@@ -69,7 +69,7 @@ func TestLogServed(t *testing.T) {
 		"kill:server:1@clock:15", "--out", dir), "--quiet")...)
 	sameModel(t, s, one(t), dir)
 	look := []string{"log", "verify", url, "--keys", filepath.Join(ring, "operator")}
-	wantRefused(t, exitError, "this log has no streams of any job", look...)
+	wantRefused(t, exitError, "this log has no streams for any job", look...)
 	wantRefused(t, exitError, "requires the job's keys",
 		small("--recovery", "stateless", "--log", url, "--out", newFolder(t))...)
 	wantRefused(t, exitUsage, "ca applies only to a NATS cluster; perdure://HOST:PORT uses the job's keys",
@@ -82,7 +82,7 @@ func TestLogServed(t *testing.T) {
 func TestLogExposed(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "log")
-	wantRefused(t, exitUsage, "other machines can reach a log at 0.0.0.0:0, and nothing is encrypted: make keys",
+	wantRefused(t, exitUsage, "other machines can reach a log at 0.0.0.0:0, and nothing is encrypted: create keys",
 		"log", "--dir", dir, "--listen", "0.0.0.0:0")
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("a rejected log leaves a directory")

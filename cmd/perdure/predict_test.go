@@ -122,7 +122,7 @@ func TestPredictClasses(t *testing.T) {
 	must(t, os.WriteFile(cut, whole[:len(whole)-3], 0o644))
 	wantRefused(t, exitError, "malformed", "predict", cut)
 	wantRefused(t, exitUsage, "cannot read the model .*: no such file", "predict", filepath.Join(run, "none"))
-	wantRefused(t, exitUsage, `this model is of "softmax"`, "predict", run, "--user", "3")
+	wantRefused(t, exitUsage, `this model's workload is "softmax"`, "predict", run, "--user", "3")
 	_, dir := trained(t, factorise()...)
 	wantRefused(t, exitUsage, "choose --user NAME", "predict", dir)
 	wantRefused(t, exitUsage, `no user "ann"`, "predict", dir, "--user", "ann")

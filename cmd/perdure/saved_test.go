@@ -111,8 +111,8 @@ func TestLastReplica(t *testing.T) {
 func TestNothingSaved(t *testing.T) {
 	_, dir := trained(t, small("--recovery", "none", "--clocks", "3")...)
 	wantOut(t, 2, []string{"train", "--resume", dir},
-		"perdure: "+dir+": a run with recovery none keeps no checkpoints and cannot be resumed; runs with, for "+
-			"example, resend:C or chain:2,checkpoint:C can; start over with --from "+
+		"perdure: "+dir+": a run with recovery none keeps no checkpoints and cannot be resumed; to be able to "+
+			"resume, start a run with, for example, resend:C or chain:2,checkpoint:C; start over with --from "+
 			filepath.Join(dir, "run.json")+"\n")
 }
 

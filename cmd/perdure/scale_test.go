@@ -119,7 +119,7 @@ func TestScaleMistakes(t *testing.T) {
 		"--scale 0@clock:5":                               `too few workers \(0\); at least one must remain`,
 		"--scale 4@clock:0":                               `4 workers from clock 0 on`,
 		"--scale 4@clock:60":                              `4 workers from clock 60 on, but the job has clocks 0 to 60`,
-		"--scale 4@clock:9 --scale 2@clock:9":             `list changes in order of clock`,
+		"--scale 4@clock:9 --scale 2@clock:9":             `list changes in clock order`,
 		"--scale 5000@clock:9":                            `a job has at most 4096`,
 		"--scale 4000@clock:9":                            `4000 workers are too many for \d+ training examples`,
 		"--fault kill:worker:3@clock:5":                   `this job has 3 workers`,

@@ -53,7 +53,7 @@ func TestLogLook(t *testing.T) {
 	}
 	look()
 	wantOut(t, 0, []string{"log", "verify", s.URL(), "--job", "first"}, "first")
-	wantOut(t, 1, []string{"log", "verify", run, "--job", "second"}, "no streams of second")
+	wantOut(t, 1, []string{"log", "verify", run, "--job", "second"}, "no streams for second")
 	wantOut(t, 2, []string{"log", "dump", run, "--shard", "7"}, "no shard 7")
 	wantOut(t, 2, []string{"log", "verify"}, "no log given")
 	wantOut(t, 1, []string{"log", "verify", t.TempDir()}, "no log in")
@@ -320,7 +320,7 @@ func TestLogDumpMost(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(whole, "run.json"), []byte("{"), 0o666))
 	wantOut(t, 2, []string{"log", "verify", whole}, "run.json is not a run's settings file: ",
-		"; to inspect the log without it, specify the directory "+settings.LogFolder(whole)+"\n")
+		"; to inspect the log without this file, specify the directory "+settings.LogFolder(whole)+"\n")
 	wantOut(t, 0, []string{"log", "verify", settings.LogFolder(whole)}, soundStreams...)
 }
 

@@ -203,7 +203,7 @@ func TestBacklog(t *testing.T) {
 	}
 	for _, text := range []string{
 		"updates wait for the update log", "the log is full",
-		"updates are written to the update log again",
+		"resumed writing updates to the update log",
 	} {
 		if !strings.Contains(said.String(), text) {
 			t.Errorf("no log message: %s", text)

@@ -229,7 +229,7 @@ func timeToReach(column string, value float64) measure {
 	}
 }
 
-// costTo returns the cost, at a constant rate, until a column first reached a value.
+// costTo returns the cost incurred until the column first reaches the value, at a constant rate.
 func costTo(by measure, column string, value float64) measure {
 	return func(t *trial) float64 { return by(t) / seconds(t) * timeToReach(column, value)(t) }
 }

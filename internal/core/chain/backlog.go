@@ -80,7 +80,7 @@ func (l *Link) entry(from *replica.Reader, f *wire.Frame) replica.Entry {
 }
 
 func (l *Link) errBacklog(from *replica.Reader, f *wire.Frame, n, most int64) error {
-	return fmt.Errorf("shard %[3]d already holds %[2]d bytes of unapplied updates of slot %[1]d, up to clock %[4]d; "+
+	return fmt.Errorf("shard %[3]d already holds %[2]d bytes of unapplied updates from slot %[1]d, up to clock %[4]d; "+
 		"the limit is %[5]d bytes", from.Slot, n, l.fence.Shard, f.Clock, most)
 }
 

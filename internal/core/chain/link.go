@@ -27,7 +27,7 @@ type Fence struct {
 // FenceOf returns the life of the shard that a frame belongs to.
 func FenceOf(f *wire.Header) Fence { return Fence{f.Shard, f.Generation, f.Epoch} }
 
-// Frame returns a new frame of this life.
+// Frame returns a new frame stamped with this life.
 func (n Fence) Frame(kind wire.Kind) wire.Frame {
 	return wire.Frame{Header: wire.Header{
 		Kind: kind, Generation: n.Generation, Epoch: n.Epoch, Shard: n.Shard, Slot: perdure.NoSlot,

@@ -11,7 +11,7 @@ const (
 	phaseReplicating
 	// phaseCaughtUp is phaseReplicating after CaughtUp was sent to a joiner.
 	phaseCaughtUp
-	// phaseReprobing: a Follow was sent again, because messages may be lost. Entries after has are kept.
+	// phaseReprobing: a Follow was sent again, because messages may have been lost. Entries past `has` are kept.
 	phaseReprobing
 	// phaseCopying: a snapshot is being sent. Entries after it are kept.
 	phaseCopying

@@ -99,13 +99,15 @@ func Rate(distances []float64) (c float64, err error) {
 	clocks, logs := make([]float64, len(distances)), make([]float64, len(distances))
 	for i, d := range distances {
 		if d <= 0 {
-			return 0, fmt.Errorf("%w: the distance at clock %d is %v; end the series before it", ErrSeries, i, d)
+			return 0, fmt.Errorf("%w: the distance at clock %d is %v; end the series before that clock", ErrSeries, i,
+				d)
 		}
 		clocks[i], logs[i] = float64(i), math.Log(d)
 	}
 	_, slope := stat.LinearRegression(clocks, logs, nil, false)
 	if slope >= 0 {
-		return 0, fmt.Errorf("%w: the distances do not decrease; their rate is %.4g", ErrRate, math.Exp(slope))
+		return 0, fmt.Errorf("%w: the distances do not decrease; their fitted rate of decrease is %.4g", ErrRate,
+			math.Exp(slope))
 	}
 	return math.Exp(slope), nil
 }

@@ -65,7 +65,7 @@ type Cost struct {
 // same ε.
 func Iota(disturbed, undisturbed Reach) (Cost, error) {
 	if undisturbed.Censored {
-		return Cost{}, fmt.Errorf("%w before clock %d; choose a larger ε, or run it for more clocks", ErrNeverReached,
+		return Cost{}, fmt.Errorf("%w before clock %d; choose a larger ε or more clocks", ErrNeverReached,
 			undisturbed.Clock)
 	}
 	return Cost{disturbed.Clock - undisturbed.Clock, disturbed.Censored}, nil

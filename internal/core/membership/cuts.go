@@ -164,7 +164,7 @@ func (cu *cuts) workerDied(slot int) (rollBack string) {
 	return ""
 }
 
-// nameCut names a cut while all slots pause at clock working or below.
+// nameCut names a cut while every slot is paused at or before clock working.
 func (cu *cuts) nameCut(working perdure.Clock) {
 	set(cu.rec, &cu.record.CutRequested, false)
 	stood := working

@@ -163,13 +163,13 @@ func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error
 // not started. Changes must be planned in the order of their clocks.
 func plannedChange(v *protocol.View, workers int, at perdure.Clock) (Change, error) {
 	if at <= v.Cut || v.End > 0 && at >= v.End {
-		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, but the job has clocks %d to %d; choose one of "+
-			"these", perdure.ErrUsage, workers, at, v.Cut, v.End)
+		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, but the job has clocks %d to %d; choose a clock "+
+			"in that range", perdure.ErrUsage, workers, at, v.Cut, v.End)
 	}
 	for _, s := range v.Slots {
 		if s.From >= at || s.Until >= at {
 			return Change{}, fmt.Errorf("%w: the change to %d workers at clock %d is listed after the one at clock "+
-				"%d; list changes in order of clock", perdure.ErrUsage, workers, at, max(s.From, s.Until))
+				"%d; list changes in clock order", perdure.ErrUsage, workers, at, max(s.From, s.Until))
 		}
 	}
 	return scaledTo(v.Slots, workers, at)
@@ -206,7 +206,7 @@ func RescaledIntervals(saved []protocol.Interval, workers int, at perdure.Clock)
 	}
 	if len(next)+left > perdure.MaxSlots {
 		return nil, fmt.Errorf("%w: invalid --workers %d: the job has had %d slots and would need %d more, but the "+
-			"limit is %d; choose fewer", perdure.ErrUsage, workers, len(next), left, perdure.MaxSlots)
+			"limit is %d; choose fewer workers", perdure.ErrUsage, workers, len(next), left, perdure.MaxSlots)
 	}
 	for range left {
 		next = append(next, protocol.Interval{From: at})

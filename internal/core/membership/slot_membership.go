@@ -25,7 +25,7 @@ func (ro *slotMembership) intervalsReceived() bool {
 	})
 }
 
-// applyChange chooses a change's clock and applies it, while all slots pause at clock working or below.
+// applyChange chooses a change's clock and applies it, while every slot is paused at or before clock working.
 func (ro *slotMembership) applyChange(ch Change, working perdure.Clock) {
 	v, at := &ro.record.View, ch.At
 	if at == 0 {

@@ -21,7 +21,7 @@ func (b *Outbox) Check() error {
 			return err
 		}
 		if t.spec.Combine == perdure.CombineWeighted && t.weight == 0 {
-			return fmt.Errorf("%w: table %s combines updates by their weights, but clock %d has none; call "+
+			return fmt.Errorf("%w: table %s combines updates by weight, but no weight was set for clock %d; call "+
 				"Table.Weigh before Clock", perdure.ErrUsage, t.spec.Name, b.clock)
 		}
 	}

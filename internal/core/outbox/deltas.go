@@ -45,8 +45,8 @@ func (t *Table) Weigh(weight float64) error {
 		return fmt.Errorf("table %s: %w", t.spec.Name, err)
 	}
 	if t.spec.Combine != perdure.CombineWeighted {
-		return fmt.Errorf("%w: table %s uses combine %s, in which updates have no weights; do not call Weigh, or "+
-			"choose combine weighted", perdure.ErrUsage, t.spec.Name, t.spec.Combine)
+		return fmt.Errorf("%w: table %s uses combine %s, which does not use weights; do not call Weigh, or choose "+
+			"combine weighted", perdure.ErrUsage, t.spec.Name, t.spec.Combine)
 	}
 	t.weight = weight
 	return nil

@@ -46,7 +46,7 @@ func (*keepers) Release() {}
 const lent = -1
 
 // ErrLent means that the rows cannot be Inc'd, because the program holds the memory of their deltas.
-var ErrLent = fmt.Errorf("%w: the program still holds the memory that Deltas returned for the deltas of these rows",
+var ErrLent = fmt.Errorf("%w: the program still holds the memory that Deltas returned for these rows",
 	perdure.ErrUsage)
 
 // CheckLend returns an error if any of n rows of a dense part, starting at row at, was Inc'd in this clock or is lent.

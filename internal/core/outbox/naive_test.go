@@ -574,7 +574,7 @@ func (w *world) logAck(v *server) {
 }
 
 // ack reports a shard's counts to the Outbox. Under vap the count of clocks that all slots have seen may be lower than
-// the count of applied ones; it is equal if all is true.
+// the count of applied ones; if all is set, the two counts are equal.
 func (w *world) ack(v *server, all bool) {
 	if !v.open {
 		return

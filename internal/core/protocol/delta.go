@@ -40,7 +40,7 @@ type SlotChange struct {
 	SlotView
 }
 
-// DeltaOf returns the change of a view since revision base, given the changed shards and slots in ascending order, and
+// DeltaOf returns the changes to view v since revision base, given the changed shards and slots in ascending order, and
 // whether tables were added. The result shares memory with v.
 func DeltaOf(v *View, base uint64, tables bool, shards []perdure.ShardID, slots []perdure.Slot) ViewDelta {
 	d := ViewDelta{

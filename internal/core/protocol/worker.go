@@ -56,8 +56,8 @@ func (s *WorkerStatus) Validate(job *perdure.JobSpec, v *View) error {
 	}
 	for _, a := range s.Acked {
 		if a.Shard < 0 || int(a.Shard) >= job.Shards || a.Applied < 0 || a.Applied > latest {
-			return fmt.Errorf("%w: a worker reports that shard %d has applied %d of its clocks; the job has %d shards "+
-				"and clocks 0 to %d", perdure.ErrRefused, a.Shard, a.Applied, job.Shards, latest)
+			return fmt.Errorf("%w: a worker reports that shard %d has applied %d of the worker's clocks; the job has "+
+				"%d shards and clocks 0 to %d", perdure.ErrRefused, a.Shard, a.Applied, job.Shards, latest)
 		}
 	}
 	return nil

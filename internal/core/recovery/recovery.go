@@ -202,6 +202,6 @@ func cannotContinue(r perdure.Recovery, why string) error {
 
 // nothingSaved is CheckResume's error for a strategy that keeps no checkpoints.
 func nothingSaved(r perdure.Recovery) error {
-	return fmt.Errorf("a run with recovery %s keeps no checkpoints and cannot be resumed; runs with, for example, "+
-		"resend:C or chain:2,checkpoint:C can", r)
+	return fmt.Errorf("a run with recovery %s keeps no checkpoints and cannot be resumed; to be able to resume, start "+
+		"a run with, for example, resend:C or chain:2,checkpoint:C", r)
 }

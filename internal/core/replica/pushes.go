@@ -42,7 +42,7 @@ func (o *pushes) restart(slots int) {
 	o.grow(slots, nil, 0)
 }
 
-// grow adds slots, up to a number. applied is their applied vector.
+// grow adds slots until there are `slots` of them. applied is their applied vector.
 func (o *pushes) grow(slots int, applied []perdure.Clock, seq uint64) {
 	for len(o.rounds) < slots {
 		o.flows++

@@ -95,8 +95,8 @@ func (a *ReaderSet) answer(rd *Read, st *State) error {
 		p := st.rows.parts[rd.Rows.Table]
 		n := a.pushes.subscribe(rd.Reader.Slot, &rd.Rows, p.Spec.Consistency.Kind == perdure.VAP, st.rows.seq)
 		if n > p.Stored()+a.unstored {
-			return fmt.Errorf("slot %d would subscribe to %d rows of table %s of shard %d, which stores %d rows; "+
-				"at most %d more are allowed", rd.Reader.Slot, n, p.Spec.Name, st.rows.shard, p.Stored(),
+			return fmt.Errorf("slot %d would subscribe to %d rows of table %s on shard %d, which stores %d rows; at "+
+				"most %d more are allowed", rd.Reader.Slot, n, p.Spec.Name, st.rows.shard, p.Stored(),
 				a.unstored)
 		}
 	}
@@ -233,14 +233,14 @@ func (a *ReaderSet) unsubscribe(c *Reader, rows *wire.Rows, st *State) error {
 	return nil
 }
 
-// TakeAcks takes all pending acknowledgements, and appends their readers to to.
-func (a *ReaderSet) TakeAcks(to []*Reader) []*Reader {
+// TakeAcks takes all pending acknowledgements, and appends their readers to dst.
+func (a *ReaderSet) TakeAcks(dst []*Reader) []*Reader {
 	for _, slot := range a.pendingAcks() {
 		if c := a.slots[slot].reader; a.TakeAck(c) {
-			to = append(to, c)
+			dst = append(dst, c)
 		}
 	}
-	return to
+	return dst
 }
 
 // counts returns how far the updates of a connection's slot have come.

@@ -109,7 +109,7 @@ func (q *readers) renew(fx *Effects) {
 	}
 }
 
-// grow adds slots, up to a number.
+// grow adds slots until there are `slots` of them.
 func (q *readers) grow(slots int) {
 	q.slots = append(q.slots, make([]slotState, max(0, slots-len(q.slots)))...)
 }

@@ -356,7 +356,7 @@ func (r *Replica) Read(rd *Read) (now bool, err error) {
 	return false, err
 }
 
-// Open takes a reader that starts to use the shard.
+// Open registers a reader that is starting to use the shard.
 func (r *Replica) Open(o Open) {
 	if !r.resend.done {
 		r.resend.reported.record(o.Reader, o.EndedClocks)

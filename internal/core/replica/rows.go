@@ -136,7 +136,7 @@ func (w *rows) checkUpdate(payload []byte, tables int) error {
 			if int(b.Table) < tables {
 				return ErrEarly
 			}
-			return fmt.Errorf("update of table %d, but the job has %d tables", b.Table, len(w.parts))
+			return fmt.Errorf("an update is for table %d, but the job has %d tables", b.Table, len(w.parts))
 		}
 		p := w.parts[b.Table]
 		if err := w.check(p, &b.Rows, b.Len); err != nil {
@@ -178,7 +178,8 @@ func (w *rows) checkRead(rd *Read, slots int) error {
 // yet applied.
 func (w *rows) saved(slot perdure.Slot, clock perdure.Clock, in *consistency.Sequencer) ([]byte, error) {
 	if slot < 0 || int(slot) >= len(w.states) {
-		return nil, fmt.Errorf("saved state of slot %d requested, but the job has %d slots", slot, len(w.states))
+		return nil, fmt.Errorf("the saved state of slot %d was requested, but the job has %d slots", slot,
+			len(w.states))
 	}
 	state := w.states[slot]
 	for _, u := range in.Pending(slot) {

@@ -46,7 +46,7 @@ var (
 	ErrOtherVersion = disk.ErrOtherVersion
 	// ErrOtherJob is wrapped when a file belongs to another job.
 	ErrOtherJob = errors.New("belongs to another job")
-	// ErrNoCheckpoint is wrapped when a store holds no valid manifest.
+	// ErrNoCheckpoint is wrapped by the error that is returned when a store holds no valid manifest.
 	ErrNoCheckpoint = errors.New("no checkpoint")
 )
 

@@ -129,7 +129,7 @@ func (m *Running) check() error {
 	}
 	for i, s := range m.Shards {
 		if s.Shard != perdure.ShardID(i) {
-			return fmt.Errorf("shard %d is at position %d of %d; each must occur once, in order", s.Shard, i,
+			return fmt.Errorf("shard %d is at position %d of %d; each shard must occur once, in order", s.Shard, i,
 				len(m.Shards))
 		}
 		if err := cmp.Or(checkRowsFiles(s.Shard, s.Files), checkStates(s.States)); err != nil {
@@ -187,8 +187,8 @@ func PublishRunning(in store.Store, m Running) error {
 func (m *Running) checkSuccessor(old *Running, sealed []byte) error {
 	switch {
 	case old.Generation > m.Generation:
-		return fmt.Errorf("%s has generation %d, this one %d: %w", old.name(), old.Generation, m.Generation,
-			perdure.ErrFenced)
+		return fmt.Errorf("%s has generation %d, but the new manifest has %d: %w", old.name(), old.Generation,
+			m.Generation, perdure.ErrFenced)
 	case old.Number > m.Number:
 		return fmt.Errorf("%s is newer: %w", old.name(), perdure.ErrFenced)
 	case old.Number == m.Number:

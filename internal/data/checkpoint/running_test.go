@@ -119,7 +119,7 @@ func TestRunningIsTheHighestNumber(t *testing.T) {
 	}{
 		"an earlier number":                       {2, 8, "r000000000008.running: r000000000009.running is newer"},
 		"an earlier number of a later generation": {3, 8, "r000000000008.running: r000000000009.running is newer"},
-		"an earlier generation":                   {1, 10, "r000000000009.running has generation 2, this one 1"},
+		"an earlier generation":                   {1, 10, "running has generation 2, but the new manifest has 1"},
 		"the same number of a later generation":   {3, 9, "r000000000009.running: a different manifest"},
 	} {
 		if _, err := publishRunning(fsys, c.generation, c.number); !errors.Is(err, perdure.ErrFenced) ||

@@ -320,7 +320,8 @@ func (s *Segment) sections() ([]section, error) {
 		if s.kind() != kindFull {
 			out = append(out, bytesSection(sectionRuns, uint32(i), encodeRuns(t.storedRuns(s.Number > 0))))
 		} else if n := countRows(t.runs()); n != t.numRows() {
-			return nil, fmt.Errorf("table %s: it contains only %d of %d rows, but follows no segment with the others",
+			return nil, fmt.Errorf("table %s: the segment contains only %d of %d rows, but follows no segment that "+
+				"has the others",
 				t.Spec.Name, n, t.numRows())
 		}
 		for _, c := range columns(t.Spec) {

@@ -62,7 +62,7 @@ func refuseSpreadsheet(path string) error {
 // writeJesterUser writes the ratings on a user's line and returns their number.
 func writeJesterUser(out *bufio.Writer, line []byte, user int) (ratings int, err error) {
 	if n := bytes.Count(line, []byte(",")) + 1; n != jesterJokes+1 {
-		return 0, fmt.Errorf("%d columns, separated by commas; Jester has a count and %d ratings", n, jesterJokes)
+		return 0, fmt.Errorf("%d comma-separated columns; a Jester line has a count and %d ratings", n, jesterJokes)
 	}
 	first, line, _ := bytes.Cut(line, []byte(","))
 	announced, err := strconv.ParseUint(string(first), 10, 8)
@@ -91,7 +91,7 @@ func writeJesterUser(out *bufio.Writer, line []byte, user int) (ratings int, err
 		ratings++
 	}
 	if uint64(ratings) != announced {
-		return 0, fmt.Errorf("the line has %d ratings, but its first column announces %d", ratings, announced)
+		return 0, fmt.Errorf("the line has %d ratings, but its first column says %d", ratings, announced)
 	}
 	return ratings, nil
 }
@@ -183,7 +183,7 @@ func writeNews(from, name string, words int, to *staging) (documents int, err er
 	err = readLines(from, func(_ int, line []byte) error {
 		fields := bytes.Fields(line)
 		if len(fields) != 3 {
-			return fmt.Errorf("%d columns; a line is: document word count", len(fields))
+			return fmt.Errorf("%d columns; each line has three: document, word and count", len(fields))
 		}
 		var v [3]uint64
 		for i, field := range fields {

@@ -219,8 +219,8 @@ func TestConvertRefuses(t *testing.T) {
 	row := covertypeLine("1", "2", "3")
 	forest := string(gz(t, bytes.Repeat([]byte(row), 5)))
 	for _, c := range []struct{ name, from, want string }{
-		{"jester", two + "1,2,3\n", "original: line 2: 3 columns, separated by commas; Jester has a count and 100"},
-		{"jester", strings.ReplaceAll(two, ",", ";"), "line 1: 1 columns, separated by commas"},
+		{"jester", two + "1,2,3\n", "original: line 2: 3 comma-separated columns; a Jester line has a count and 100"},
+		{"jester", strings.ReplaceAll(two, ",", ";"), "line 1: 1 comma-separated columns"},
 		{"jester", two + jesterLine("x", "1"), `line 2: count "x" is not a whole number from 0 to 100`},
 		{"jester", jesterLine("101", "1"), `count "101" is not`},
 		{"jester", two + jesterLine("1", "NaN"), `line 2: rating "NaN" of joke 1 is not a number from -10 to 10 with`},
@@ -228,7 +228,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"jester", jesterLine("1", "10.01"), `rating "10.01" of joke 1 is not`},
 		{"jester", jesterLine("1", "9.123"), `rating "9.123" of joke 1 is not`},
 		{"jester", jesterLine("1", ""), `rating "" of joke 1 is not`},
-		{"jester", jesterLine("3", "1", "2"), "line 1: the line has 2 ratings, but its first column announces 3"},
+		{"jester", jesterLine("3", "1", "2"), "line 1: the line has 2 ratings, but its first column says 3"},
 		{"jester", two, "has 1 users and 1 ratings; jester-data-1 has 2 and 4"},
 		{"jester", "\xd0\xcf\x11\xe0\xa1", "is an Excel file; export it as CSV, for example: soffice"},
 		{"jester", "PK\x03\x04rest", "is a zip archive or an .xlsx file; unzip it"},
@@ -237,7 +237,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"20news", news()[:200], "is truncated: it ends within"},
 		{"20news", newsArchive(t, nil), "has no 20news-bydate/matlab/train.data; download 20news-bydate-matlab.tgz"},
 		{"20news", news("test.label", ""), "original: test.label: is empty"},
-		{"20news", news("train.data", "1 1\n"), "train.data: line 1: 2 columns; a line is: document word count"},
+		{"20news", news("train.data", "1 1\n"), "line 1: 2 columns; each line has three: document, word and count"},
 		{"20news", news("train.data", "1 1 NaN\n"), `train.data: line 1: "NaN" is not a whole number above 0`},
 		{"20news", news("train.data", "1 0 1\n"), `line 1: "0" is not a whole number above 0`},
 		{"20news", news("train.data", "1 5 1\n"), "line 1: invalid word 5 or count 1; the largest word is 4"},
@@ -249,7 +249,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"20news", news("train.label", "1\n21\n"), `train.label: line 2: label "21" is not a whole number`},
 		{"20news", news("train.label", "1\n"), "has 2 documents in train.data and 1 labels in train.label"},
 		{"covtype", forest[:len(forest)-9], "is truncated: it ends within its lines"},
-		{"covtype", row + "1,2,3\n", "line 2: 3 columns; CoverType has 54 features and a label"},
+		{"covtype", row + "1,2,3\n", "line 2: 3 columns; a CoverType line has 54 features and a label"},
 		{"covtype", row + covertypeLine("NaN", "2", "3"), `line 2: feature 1, "NaN", is not a finite number`},
 		{"covtype", covertypeLine("1", "2", "8"), `line 1: label "8" is not a whole number from 1 to 7`},
 		{"covtype", "\n", "line 1: 1 columns"},

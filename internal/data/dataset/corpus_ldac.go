@@ -75,7 +75,7 @@ func (c *Corpus) document(line []byte, to *Documents) error {
 	for found := uint64(0); ; found++ {
 		if rest = bytes.TrimLeft(rest, " \t"); len(rest) == 0 {
 			if found != words {
-				return fmt.Errorf("it announces %d words but has %d", words, found)
+				return fmt.Errorf("its first number is %d, but it has %d words", words, found)
 			}
 			slices.Sort(to.Tokens[start:])
 			to.endDocument()

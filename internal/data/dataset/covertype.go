@@ -87,7 +87,7 @@ func readCovertype(path string, part *Split) error {
 // headings.
 func (s *Split) addLabelled(line []byte, first bool) error {
 	if n := bytes.Count(line, []byte(",")) + 1; n != covertypeFeatures+1 {
-		return fmt.Errorf("%d columns; CoverType has %d features and a label", n, covertypeFeatures)
+		return fmt.Errorf("%d columns; a CoverType line has %d features and a label", n, covertypeFeatures)
 	}
 	if first && isHeading(line) {
 		return nil

@@ -52,7 +52,7 @@ func TestCovertype(t *testing.T) {
 func TestCovertypeRefuses(t *testing.T) {
 	good := covertypeLine("1", "2", "3")
 	for _, c := range []struct{ train, test, file, want string }{
-		{good + "1,2,3\n", good, "covtrain.csv", "line 2: 3 columns; CoverType has 54 features and a label"},
+		{good + "1,2,3\n", good, "covtrain.csv", "line 2: 3 columns; a CoverType line has 54 features and a label"},
 		{good, good + strings.Replace(good, ",4", ",4,4", 1), "covtest.csv.gz", "line 2: 56 columns"},
 		{
 			good, good + good + covertypeLine("x", "2", "3"), "covtest.csv.gz",

@@ -71,7 +71,7 @@ func fetch(ctx context.Context, s *source, dir string, progress io.Writer) error
 		if err := s.downloader.download(ctx, s.pkg, temp); ctx.Err() != nil {
 			return context.Cause(ctx)
 		} else if err != nil {
-			return fmt.Errorf("%w; if it keeps failing: %s", err, s.manualInstructions(target))
+			return fmt.Errorf("%w; if the download keeps failing: %s", err, s.manualInstructions(target))
 		}
 		printProgress(progress, "checking %d files", len(s.files))
 		return install(s, filepath.Join(temp, filepath.FromSlash(s.dir)), temp, target)

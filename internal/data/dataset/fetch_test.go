@@ -112,7 +112,7 @@ func TestFetchLeavesNothingBehind(t *testing.T) {
 		},
 		{
 			"client fails", t.Context(), bringing(goodFiles, errors.New("no network")),
-			"no network; if it keeps failing: get tiny-data; then put package/data/*-ubyte into",
+			"no network; if the download keeps failing: get tiny-data; then put package/data/*-ubyte into",
 		},
 		{"canceled", canceled, bringing(nil, errors.New("killed")), "context canceled"},
 		{

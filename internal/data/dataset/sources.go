@@ -163,7 +163,7 @@ func (s *source) manualInstructions(target string) string {
 func singleMatch(temp, pattern, pkg string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(temp, pattern))
 	if err == nil && len(found) != 1 {
-		err = fmt.Errorf("the download of %s produced %d files %s, but 1 was expected", pkg, len(found), pattern)
+		err = fmt.Errorf("the download of %s contains %d files that match %s; expected one", pkg, len(found), pattern)
 	}
 	if err != nil {
 		return "", err

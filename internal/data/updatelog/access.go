@@ -73,7 +73,7 @@ func (a *Access) ExplainError(err error, transient bool) (why error, forGood boo
 			return why, forGood
 		}
 	case errors.As(err, &silent) && silent.Op == "read" && silent.Timeout():
-		err = fmt.Errorf("%w (if it is served with keys, its address starts with %s://)", err, KeysScheme)
+		err = fmt.Errorf("%w (if the log is served with keys, its address must start with %s://)", err, KeysScheme)
 	}
 	return err, !transient
 }

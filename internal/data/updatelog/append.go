@@ -233,7 +233,7 @@ func (l *log) reportSlow(shard int) (answered func() bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if sent = !over; sent {
-			l.Status(shard, fmt.Errorf("%w: no response in %v", ErrAway, slowReply))
+			l.Status(shard, fmt.Errorf("%w: no response within %v", ErrAway, slowReply))
 		}
 	})
 	return func() bool {

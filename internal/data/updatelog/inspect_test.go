@@ -262,7 +262,7 @@ func TestInspectAddress(t *testing.T) {
 			file+" does not contain a valid log address")
 	}
 	wantError(t, "a starting log", look(""), ErrAway,
-		"restore the address in its empty file url")
+		"write its address into its empty file url again")
 	must(t, look(string(right)))
 	w.restart(t, func() {
 		for _, bad := range []string{"", "nats://x@127.0.0.1:1", "\n", "rubbish\n"} {

@@ -151,7 +151,7 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 	}
 	if most := c.nc.MaxPayload(); most < MaxRecord {
 		c.nc.Close()
-		return nil, fmt.Errorf("%w: the log at %s accepts messages of at most %d bytes; set max_payload of its server "+
+		return nil, fmt.Errorf("%w: the log at %s accepts messages of at most %d bytes; set its server's max_payload "+
 			"to %d or more", ErrRefused, c.url, most, MaxRecord)
 	}
 	js, err := jetstream.New(c.nc, jetstream.WithPublishAsyncMaxPending(maxPending),

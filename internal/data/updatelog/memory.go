@@ -184,8 +184,8 @@ func (c *memoryClient) put(shard int, record []byte, group int, first bool) (Pos
 
 // tooLargeError returns the error for a group that can never fit.
 func tooLargeError(group, limit int) error {
-	return fmt.Errorf("%w: an update of %d bytes does not fit into a log of at most %d bytes for each shard; raise "+
-		"the log's limit", ErrRefused, group, limit)
+	return fmt.Errorf("%w: an update of %d bytes does not fit in a log of at most %d bytes per shard; raise the log's "+
+		"limit", ErrRefused, group, limit)
 }
 
 // lockAvailable waits until the log is available, and returns with m.mu held.

@@ -188,7 +188,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if got := strings.Join(sent, "; "); got != "1 "+ErrAway.Error()+": no response in 1s; 1 <nil>" {
+		if got := strings.Join(sent, "; "); got != "1 "+ErrAway.Error()+": no response within 1s; 1 <nil>" {
 			t.Errorf("notifications %q", got)
 		}
 	})

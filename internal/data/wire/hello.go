@@ -76,15 +76,15 @@ const (
 func (h *Hello) Validate() error {
 	for _, word := range []string{h.Job, h.Process, h.Addr, h.Zone, string(h.Role)} {
 		if len(word) > maxTextBytes {
-			return fmt.Errorf("%w: hello contains a string of %d bytes; the limit is %d",
+			return fmt.Errorf("%w: the hello contains a string of %d bytes; the limit is %d",
 				ErrPayload, len(word), maxTextBytes)
 		}
 	}
 	if h.Index < -1 {
-		return fmt.Errorf("%w: hello with invalid index %d; use -1 for any", ErrPayload, h.Index)
+		return fmt.Errorf("%w: the hello has an invalid index %d; use -1 for any", ErrPayload, h.Index)
 	}
 	if h.PID < 0 {
-		return fmt.Errorf("%w: hello with invalid process id %d", ErrPayload, h.PID)
+		return fmt.Errorf("%w: the hello has an invalid process id %d", ErrPayload, h.PID)
 	}
 	return nil
 }

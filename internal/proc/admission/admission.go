@@ -132,8 +132,8 @@ func (d *Controller) enter(who string) (*Peer, error) {
 		}
 		d.peers[who] = p
 	case p.connections >= most:
-		return nil, fmt.Errorf("%s already has %d connections to this process, the limit for one peer; "+
-			"close some of them", who, most)
+		return nil, fmt.Errorf("%s already has %d connections to this process, which is the limit per peer; close "+
+			"some of them", who, most)
 	}
 	p.connections++
 	return p, nil

@@ -99,8 +99,8 @@ func bound(t *testing.T) {
 		}
 		leaves = append(leaves, leave)
 	}
-	want := fmt.Sprintf("worker/w at 10.0.0.4 already has %d connections to this process, the limit for one "+
-		"peer; close some of them", most)
+	want := fmt.Sprintf("worker/w at 10.0.0.4 already has %d connections to this process, which is the limit "+
+		"per peer; close some of them", most)
 	for i := range 3 {
 		leave, refused := h.connect("10.0.0.4:9", worker, hello)
 		if leave != nil || refused.Reason != want || !refused.Temporary || h.Refused() != int64(i+1) {

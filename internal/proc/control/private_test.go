@@ -110,8 +110,8 @@ func TestRefusedCertificate(t *testing.T) {
 	for folder, want := range map[string]string{
 		filepath.Join(dir, "operator"):      "which is revoked",
 		copied:                              "it rejects our certificate",
-		filepath.Join(dir, "operator-late"): "which has expired at",
-		filepath.Join(another, "operator"):  "belongs to another job's keys",
+		filepath.Join(dir, "operator-late"): "which expired at",
+		filepath.Join(another, "operator"):  "comes from another job's keys",
 	} {
 		ring := ringIn(t, folder)
 		for range 10 { // the reason must be found even if the broken connection lost it

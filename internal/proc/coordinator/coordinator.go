@@ -453,7 +453,7 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 // segments are deleted by the next prune.
 func (cfg *Config) withdraw(m checkpoint.Manifest) {
 	if err := checkpoint.Withdraw(cfg.Store, m); err != nil {
-		cfg.Log.Warn("cannot delete the manifest of a checkpoint that a rollback made invalid",
+		cfg.Log.Warn("cannot delete the manifest of a checkpoint that a rollback invalidated",
 			"cut", m.Cut, "err", err)
 	}
 }

@@ -76,7 +76,7 @@ func (b *recordStore) save(ctx context.Context, f *membership.JobRecord, tell fu
 }
 
 // serveDuring runs do, which waits for the registry, and serves callers of Inspect in the meantime. The loop is blocked
-// and handles nothing else. It reports failed tries to tell.
+// and handles nothing else. It passes the error of each failed attempt to tell.
 func (l inspections) serveDuring(do func(failed func(error)) error, tell func(error)) error {
 	began, why := time.Now(), ""
 	failed, done := make(chan error), make(chan error, 1)

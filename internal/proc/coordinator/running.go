@@ -47,7 +47,7 @@ func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, 
 	err := checkpoint.PublishRunning(c.cfg.Store, m)
 	published := err == nil
 	if err != nil {
-		c.cfg.Log.Error("cannot publish the partial checkpoint; trying the next one", "clock", p.Cut, "err", err)
+		c.cfg.Log.Error("cannot publish a partial checkpoint; continuing with the next one", "clock", p.Cut, "err", err)
 	} else if c.cfg.Keep > 0 { // the previous one also stays, as a fallback if this one is damaged
 		if err = checkpoint.PruneRunning(c.cfg.Store, m, max(2, c.cfg.Keep)); err != nil {
 			c.cfg.Log.Warn("cannot delete old files of the partial checkpoint", "err", err)

@@ -57,9 +57,8 @@ func (i Identity) Validate() error {
 	}
 	for what, text := range map[string]string{"job": i.Domain, "name": i.Name} {
 		if !namePattern.MatchString(text) {
-			return fmt.Errorf("invalid %s %q; use at most 63 of a-z, 0-9, dot, hyphen and _, with a letter or digit "+
-				"at "+
-				"both ends", what, text)
+			return fmt.Errorf("invalid %s %q; use at most 63 characters (a-z, 0-9, dot, hyphen, _), with a letter or "+
+				"digit at each end", what, text)
 		}
 	}
 	return nil

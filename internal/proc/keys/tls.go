@@ -123,8 +123,8 @@ func explain(leaf *x509.Certificate, at time.Time, err error) error {
 		return fmt.Errorf("its certificate is not valid before %s; check that the clocks of both machines agree",
 			leaf.NotBefore.UTC().Format(time.RFC3339))
 	case errors.As(err, &unknown):
-		return permanentError{errors.New("its certificate belongs to another job's keys: it is not signed by a " +
-			"trusted certificate")}
+		return permanentError{errors.New("its certificate is not signed by a certificate that we trust; it probably " +
+			"comes from another job's keys")}
 	}
 	return err
 }
@@ -151,7 +151,7 @@ func (r *Ring) RejectedCertificate(err error) error {
 	case own == nil:
 		return fmt.Errorf("it requires a certificate (%w)", err)
 	case r.clock().After(own.NotAfter):
-		return fmt.Errorf("it rejects our certificate in %s, which has expired at %s; renew it with perdure keys renew",
+		return fmt.Errorf("it rejects our certificate, in %s, which expired at %s; renew it with perdure keys renew",
 			r.dir, own.NotAfter.UTC().Format(time.RFC3339))
 	case r.Revoked(own):
 		return fmt.Errorf("it rejects our certificate, in %s, which is revoked", r.dir)

@@ -171,7 +171,7 @@ func TestPlain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err := updatelog.Dial(ctx, "nats://"+at, updatelog.DialOptions{Options: updatelog.Options{Job: job, Shards: 1}})
-	if err == nil || !matches(err, "if it is served with keys, its address starts with perdure://") {
+	if err == nil || !matches(err, "if the log is served with keys, its address must start with perdure://") {
 		t.Errorf("a client without TLS: %v", err)
 	}
 	first, next, err := w.dial(keys.Server).Extent(t.Context(), 0)

@@ -31,8 +31,8 @@ func InspectDir(
 	lock, err := disk.LockShared(filepath.Join(dir, lockFile))
 	switch {
 	case errors.Is(err, disk.ErrLocked) && starting:
-		return nil, fmt.Errorf("%w: the log in %s is starting; if it stays in this state, restore the address in "+
-			"its empty file %s, or restart it", updatelog.ErrAway, dir, updatelog.URLFile)
+		return nil, fmt.Errorf("%w: the log in %s is starting; if it never finishes, write its address into its empty "+
+			"file %s again, or restart the log", updatelog.ErrAway, dir, updatelog.URLFile)
 	case errors.Is(err, disk.ErrLocked):
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()

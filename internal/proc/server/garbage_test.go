@@ -265,7 +265,7 @@ func badUpdates() []bad {
 		},
 		{
 			"an unknown table", goodHello, badFrame(wire.KindUpdate, update(0, nil, 1, 3, 9), nil),
-			"update of table 9",
+			"an update is for table 9",
 		},
 		{
 			"an update that does not parse", goodHello, badFrame(wire.KindUpdate, []byte("garbage"), nil),

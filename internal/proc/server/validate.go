@@ -13,7 +13,7 @@ import (
 
 // errStaleConn ends the connection of a process that has received its slot again with a newer incarnation. The process
 // may reconnect with that incarnation.
-var errStaleConn = errors.New("server: the connection belongs to an earlier incarnation of the slot than its frames")
+var errStaleConn = errors.New("server: the connection belongs to an earlier incarnation of the slot than its frames do")
 
 // checkFrame rejects frames that the peer may not send: kinds that its role may not send, frames of another slot, and
 // clocks outside of the job.

@@ -57,7 +57,7 @@ func (s *Saver) loadCut(v *protocol.View) (replica.Content, error) {
 		return c, err
 	}
 	if len(seg.Applied) < job.Slots || len(seg.Applied) > len(v.Slots) {
-		return c, fmt.Errorf("invalid segment: it has %d slots, the job has %d", len(seg.Applied), len(v.Slots))
+		return c, fmt.Errorf("invalid segment: it has %d slots, but the job has %d", len(seg.Applied), len(v.Slots))
 	}
 	c.States = make([][]byte, len(seg.Applied))
 	for _, p := range c.Parts {
@@ -80,7 +80,8 @@ func blankPart(job *perdure.JobSpec, v *protocol.View, id perdure.ShardID, t int
 	if !spec.Sparse {
 		from, n := placement.Range(&spec, job.Shards, id)
 		if first != int64(from) || rows != int64(n) {
-			return nil, fmt.Errorf("invalid segment: it has rows %d to %d of table %s, the shard has %d to %d", first,
+			return nil, fmt.Errorf("invalid segment: it has rows %d to %d of table %s, but the shard has %d to %d",
+				first,
 				first+rows-1, spec.Name, from, int(from)+n-1)
 		}
 	}

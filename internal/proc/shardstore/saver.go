@@ -43,7 +43,7 @@ const (
 const pieceBytes = 256 << 10
 
 // errNotNeeded means that a segment is no longer needed.
-var errNotNeeded = errors.New("segments: the shard has moved or the server is ending")
+var errNotNeeded = errors.New("segments: the shard has moved or the server is shutting down")
 
 // SaverSettings are the settings of a Saver. They are immutable.
 type SaverSettings struct {

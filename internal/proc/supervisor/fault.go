@@ -211,8 +211,8 @@ func parseTarget(s string) (Target, error) {
 		}
 		n, err := strconv.ParseUint(arg, 10, 31)
 		if err != nil {
-			return t, fmt.Errorf("target %q needs the %s's number from 0, or * for all; write, for example, "+
-				"kill:%s:0@12.5s", s, name, name)
+			return t, fmt.Errorf("target %q needs the number of a %s, counted from 0, or * for all; write, for "+
+				"example, kill:%s:0@12.5s", s, name, name)
 		}
 		t.Index = int(n)
 		return t, nil
@@ -225,8 +225,8 @@ func parseTarget(s string) (Target, error) {
 	case RoleShards:
 		part, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !validFraction(part) {
-			return t, fmt.Errorf("target %q needs a fraction of shards above 0 and at most 1; write, for example, "+
-				"kill:shards:0.5@12.5s", s)
+			return t, fmt.Errorf("target %q needs a fraction of the shards, above 0 and at most 1; write, for "+
+				"example, kill:shards:0.5@12.5s", s)
 		}
 		t.Fraction = part
 		return t, nil
@@ -242,12 +242,12 @@ func parseWhen(s string) (When, error) {
 		clock, late, isLate := strings.Cut(arg, ",")
 		n, err := strconv.ParseUint(clock, 10, 63)
 		if err != nil {
-			return When{}, fmt.Errorf("%q is not a clock, a whole number from 0; write, for example, @clock:100", clock)
+			return When{}, fmt.Errorf("%q is not a clock; write a whole number from 0, for example @clock:100", clock)
 		}
 		w := When{ByClock: true, Clock: perdure.Clock(n)}
 		if w.After, err = time.ParseDuration(late); isLate && (err != nil || w.After <= 0) {
-			return When{}, fmt.Errorf("%q is not a valid delay after the clock; it must be above 0; write, "+
-				"for example, @clock:100,250ms",
+			return When{}, fmt.Errorf("%q is not a valid delay after the clock: it must be above 0; write, for "+
+				"example, @clock:100,250ms",
 				late)
 		}
 		return w, nil
@@ -292,8 +292,8 @@ func (f Fault) Validate(servers, workers int, log bool, latest perdure.Clock) er
 		case !log:
 			err = fmt.Errorf("this job has no log process; choose server:I, worker:I, coordinator or shards:PART")
 		case f.Kind != FaultKill && f.Kind != FaultTerm && f.Kind != FaultFreeze:
-			err = fmt.Errorf("the log can be killed, terminated or frozen; write, for example, kill:log@12.5s, or %s "+
-				"a server", f.Kind)
+			err = fmt.Errorf("the log can only be killed, terminated or frozen; write, for example, kill:log@12.5s, "+
+				"or %s a server", f.Kind)
 		}
 	}
 	if err != nil {

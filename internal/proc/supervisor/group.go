@@ -272,7 +272,8 @@ func (g *Group) Stop(ctx context.Context) error {
 	select {
 	case <-ended:
 	case <-time.After(killTimeout):
-		return fmt.Errorf("supervisor: killed, but still running after %v: %s", killTimeout, g.remaining())
+		return fmt.Errorf("supervisor: processes are still running %v after they were killed: %s", killTimeout,
+			g.remaining())
 	}
 	var err error
 	g.finish.Do(func() {

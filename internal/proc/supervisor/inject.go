@@ -148,7 +148,7 @@ func (t *timeline) find(target string, ok func(*Failure) bool) *Failure {
 	return nil
 }
 
-// died records an exit, either of a planned fault or as a separate failure.
+// died records an exit, either as part of a planned fault or as a separate failure.
 func (t *timeline) died(target string, e Exit, since time.Duration, p wire.Progress) {
 	if f := t.find(target, func(f *Failure) bool { return f.planned && !f.died && f.Serving == nil }); f != nil {
 		f.died, f.pid = true, e.PID

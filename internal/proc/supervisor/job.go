@@ -350,7 +350,7 @@ func (j *Job) order(o wire.Order) error {
 	switch o.Kind {
 	case wire.OrderKill:
 		if at, ok := j.group.memberOf(o.PID); ok && string(at.role) != strings.SplitN(o.Target, ":", 2)[0] {
-			j.cfg.Log.Error("a suspected process reports another process's ID", "target", o.Target, "pid", o.PID,
+			j.cfg.Log.Error("a suspected process reported the ID of another process", "target", o.Target, "pid", o.PID,
 				"of", at)
 			return nil
 		}

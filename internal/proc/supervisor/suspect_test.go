@@ -24,7 +24,7 @@ func TestKillOfAnother(t *testing.T) {
 	}))
 	pid := j.group.PID(wire.RoleServer, 0)
 	must(t, j.order(wire.Order{Kind: "kill", Target: "worker:0", PID: pid}))
-	if !strings.Contains(said.String(), "another process's ID") || j.group.PID(wire.RoleServer, 0) != pid {
+	if !strings.Contains(said.String(), "the ID of another process") || j.group.PID(wire.RoleServer, 0) != pid {
 		t.Errorf("log %q; the server's process is %d, was %d", said.String(), j.group.PID(wire.RoleServer, 0),
 			pid)
 	}

@@ -48,7 +48,7 @@ func payloadBuffer(f *wire.Frame, n int, place func(f *wire.Frame, n int) []byte
 	}
 	b := place(f, n)
 	if len(b) > n {
-		return nil, fmt.Errorf("transport: a payload of %d bytes does not fill its space of %d bytes", n, len(b))
+		return nil, fmt.Errorf("transport: a payload of %d bytes does not fill the %d bytes reserved for it", n, len(b))
 	}
 	return b, nil
 }

@@ -308,7 +308,8 @@ func (c *socketConn) explained(err error) error {
 			perdure.ErrRefused,
 			p.ring.Dir(), err)
 	case !p.good.Load() && errors.Is(err, io.EOF): // the peer may also be dying
-		return fmt.Errorf("the peer closed the connection during the handshake: does its job use keys? (%w)", err)
+		return fmt.Errorf("the peer closed the connection during the handshake; check whether its job uses keys (%w)",
+			err)
 	case errors.As(err, &record):
 		return fmt.Errorf("%w: the peer does not speak TLS: its job has no keys", perdure.ErrRefused)
 	case keys.IsPermanent(err):

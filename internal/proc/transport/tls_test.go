@@ -218,7 +218,7 @@ func TestStrangers(t *testing.T) {
 		},
 		"a job without keys": {
 			as(t, dir, keys.Worker), as(t, "", keys.Server), keys.Server,
-			"does its job use keys?", true,
+			"check whether its job uses keys", true,
 		},
 		"a server at a coordinator's address": {
 			as(t, dir, keys.Worker), as(t, dir, keys.Server), keys.Coordinator, "has the certificate of a server",

@@ -103,7 +103,7 @@ func (a *arena) acquire(address, count, size int64) (values []byte, done func(),
 	switch {
 	case count < 0 || count > most/size || place > most-count*size:
 		r.RUnlock()
-		return nil, nil, usageErrorf("%d values of %d bytes from offset %d exceed the %d bytes of the shared memory",
+		return nil, nil, usageErrorf("%d values of %d bytes from offset %d do not fit in the %d bytes of shared memory",
 			count,
 			size, place, most)
 	case place%size != 0:

@@ -48,7 +48,7 @@ func (a *Agent) execute(ctx context.Context, c *worker.Client, r *request) reply
 		return reply{}
 	case opAt:
 		if c.Slot() >= 0 {
-			return failed(usageErrorf("slot %d reads at its own clock; the argument at is only for observers",
+			return failed(usageErrorf("slot %d reads at its own clock; only observers may pass the argument 'at'",
 				c.Slot()))
 		}
 		if r.args[0] < 0 {

@@ -23,11 +23,11 @@ type Socket struct {
 func Open(fd int) (*Socket, error) {
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
-		return nil, usageErrorf("file %d is not a socket: %v", fd, err)
+		return nil, usageErrorf("file descriptor %d is not a socket: %v", fd, err)
 	}
 	of, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || of != unix.AF_UNIX || kind != unix.SOCK_SEQPACKET {
-		return nil, usageErrorf("file %d is not a Unix packet socket", fd)
+		return nil, usageErrorf("file descriptor %d is not a Unix packet socket", fd)
 	}
 	if err := unix.SetNonblock(fd, false); err != nil {
 		return nil, err

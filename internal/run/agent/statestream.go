@@ -88,7 +88,7 @@ func (a *Agent) statePiece(ctx context.Context, r *request) reply {
 	}
 	defer done()
 	if at := r.args[1]; s == nil || at < 0 || len(b) == 0 || at > s.size-int64(len(b)) {
-		return failed(usageErrorf("a piece of %d bytes at position %d exceeds the state", len(b), at))
+		return failed(usageErrorf("a piece of %d bytes at position %d extends past the end of the state", len(b), at))
 	}
 	return s.pass(ctx, &statePiece{
 		at: r.args[1], bytes: b, read: make(chan struct{}), next: make(chan int64, 1),

@@ -395,7 +395,7 @@ func trainProgram(ctx context.Context, program, workload, out string, flags ...s
 		switch {
 		case json.Unmarshal(line, &e) != nil || e.Kind != "complete":
 		case e.Seconds <= 0: // the first and the last clock were observed at the same moment
-			return 0, fmt.Errorf("bench: perdure train %s was too short to be timed; choose more --clocks",
+			return 0, fmt.Errorf("bench: perdure train %s was too short to be timed; choose a larger --clocks",
 				workload)
 		default:
 			return e.Seconds, nil

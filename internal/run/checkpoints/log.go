@@ -121,7 +121,7 @@ func (p *LogLocation) streams(
 	}
 	some := onlyStreams(all, func(s updatelog.Stream) bool { return p.Job == "" || s.Job == p.Job })
 	if err == nil && len(some) == 0 {
-		err = fmt.Errorf("this log has no streams of %s", cmp.Or(p.Job, "any job"))
+		err = fmt.Errorf("this log has no streams for %s", cmp.Or(p.Job, "any job"))
 	}
 	return some, err
 }

@@ -34,7 +34,8 @@ func readExpectedLog(run string) (*expectedLog, error) {
 	}
 	s, err := settings.Read(file)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; to inspect the log without it, specify the directory %s", perdure.ErrUsage, err,
+		return nil, fmt.Errorf("%w: %w; to inspect the log without this file, specify the directory %s",
+			perdure.ErrUsage, err,
 			settings.LogFolder(run))
 	}
 	if !s.HasOwnLog() {

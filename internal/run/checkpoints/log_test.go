@@ -105,17 +105,17 @@ func TestLogMistakes(t *testing.T) {
 		return checkpoints.DumpLog(t.Context(), os.Stderr, at, part, false)
 	}
 	for want, err := range map[string]error{
-		"no log given":      verify(checkpoints.LogLocation{}),
-		"both cert and key": verify(checkpoints.LogLocation{NATS: s.URL(), Cert: "x"}),
-		"--most 0":          dump(checkpoints.LogLocation{}, checkpoints.LogSelection{Most: &none}),
-		"has no shard 7":    dump(checkpoints.LogLocation{NATS: s.URL()}, checkpoints.LogSelection{Shard: 7}),
+		"no log given":        verify(checkpoints.LogLocation{}),
+		"cert and key belong": verify(checkpoints.LogLocation{NATS: s.URL(), Cert: "x"}),
+		"--most 0":            dump(checkpoints.LogLocation{}, checkpoints.LogSelection{Most: &none}),
+		"has no shard 7":      dump(checkpoints.LogLocation{NATS: s.URL()}, checkpoints.LogSelection{Shard: 7}),
 	} {
 		if !errors.Is(err, perdure.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	if err := verify(checkpoints.LogLocation{NATS: s.URL(), Job: "second"}); err == nil ||
-		!strings.Contains(err.Error(), "no streams of second") {
+		!strings.Contains(err.Error(), "no streams for second") {
 		t.Errorf("%v", err)
 	}
 }

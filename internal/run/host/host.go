@@ -136,7 +136,7 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 		return nil
 	case <-ctx.Done():
 	case <-noticed:
-		why, h.preempted = "the command of --notice-command has ended with 0", true
+		why, h.preempted = "the command given with --notice-command exited with code 0", true
 	case n := <-l.ordered:
 		if why = "an operator"; n > 0 {
 			notice = n
@@ -180,7 +180,7 @@ func (h *Host) prepare(ctx context.Context) error {
 func (h *Host) check() (err error) {
 	switch {
 	case h.Join == "":
-		return fmt.Errorf("%w: no job given; add --join HOST:PORT with the address that its coordinator printed",
+		return fmt.Errorf("%w: no job given; add --join HOST:PORT with the address that the job's coordinator printed",
 			perdure.ErrUsage)
 	case h.Servers < 0 || h.Servers > perdure.MaxServers:
 		return fmt.Errorf("%w: invalid --servers %d; choose 0 to %d", perdure.ErrUsage, h.Servers, perdure.MaxServers)
@@ -190,7 +190,7 @@ func (h *Host) check() (err error) {
 		return fmt.Errorf("%w: a host without servers or workers has nothing to do; add --servers N or --workers N",
 			perdure.ErrUsage)
 	case len(h.Command) > 0 && h.Workers == 0:
-		return fmt.Errorf("%w: %s is the command of a worker, but the host has no workers; add --workers N",
+		return fmt.Errorf("%w: the worker command %s was given, but the host has no workers; add --workers N",
 			perdure.ErrUsage,
 			h.Command[0])
 	}

@@ -72,7 +72,7 @@ func (h *Host) watch(ctx context.Context) <-chan struct{} {
 			if code := cmd.ProcessState.ExitCode(); code < 0 || code >= cannotRun {
 				if why := err.Error(); why != said && ctx.Err() == nil {
 					said = why
-					h.Log.Warn("the command of --notice-command failed; trying again",
+					h.Log.Warn("the command given with --notice-command failed; trying again",
 						"command", h.Notice.Probe, "err", why)
 				}
 			}

@@ -135,8 +135,8 @@ func (h *Host) listens(index int) (string, error) {
 			return net.JoinHostPort(host, "0"), nil
 		}
 	}
-	return "", fmt.Errorf("%w: cannot determine which address of this machine reaches %s; set the listen address of "+
-		"its servers with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.ParseAddresses(h.Join), ","))
+	return "", fmt.Errorf("%w: cannot determine which address of this machine reaches %s; set the servers' listen "+
+		"address with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.ParseAddresses(h.Join), ","))
 }
 
 // checkFree returns an error if another process uses an address.

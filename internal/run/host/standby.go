@@ -39,7 +39,7 @@ func (c *Coordinator) sharesRegistry(ring *keys.Ring) (bool, error) {
 	}
 	if ring == nil {
 		return false, fmt.Errorf("%w: --registry %s can be shared by several coordinators, which need the same "+
-			"secrets; give each coordinator the same keys with --keys DIR; perdure keys new makes them",
+			"secrets; give each coordinator the same keys with --keys DIR; perdure keys new creates them",
 			perdure.ErrUsage, at)
 	}
 	return true, nil

@@ -30,7 +30,7 @@ func TestRoom(t *testing.T) {
 		true,
 	); err == nil ||
 		!strings.Contains(err.Error(), "62 workers and 2 servers need about") ||
-		!strings.Contains(err.Error(), "GB free; choose fewer --workers") {
+		!strings.Contains(err.Error(), "GB free; reduce --workers") {
 		t.Errorf("job that does not fit: %v", err)
 	}
 	if _, err := checkMemory(&s, false); err != nil {

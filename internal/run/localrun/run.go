@@ -196,7 +196,7 @@ func ExposureWarning(addr string, of *settings.Reach) (text string, err error) {
 	case transport.IsLoopback(addr) || of.Keys != "":
 		return "", nil
 	case !of.Insecure:
-		return "", fmt.Errorf("%w: other machines can reach %s, and nothing is encrypted: make keys with perdure "+
+		return "", fmt.Errorf("%w: other machines can reach %s, and nothing is encrypted: create keys with perdure "+
 			"keys new DIR and use --keys DIR, or use --insecure if you trust everyone on that network",
 			perdure.ErrUsage, addr)
 	}

@@ -21,7 +21,7 @@ func (m *Model) Fits(ctx context.Context, w workload.Workload, specs []perdure.T
 	case "":
 		return refuse("it does not name its workload; its metadata must have the key workload")
 	default:
-		return refuse("it is a model of %.40q, but this is a run of %s", m.Meta["workload"], name)
+		return refuse("its workload is %.40q, but this run's workload is %s", m.Meta["workload"], name)
 	}
 	known := map[string]bool{}
 	for i := range specs {

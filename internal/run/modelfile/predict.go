@@ -50,17 +50,17 @@ func Predict(ctx context.Context, out, sent io.Writer, a Prediction) error {
 	w := &writer{out: out, json: a.JSON}
 	switch {
 	case name == mf.Name && a.Data != "":
-		return fmt.Errorf("%w: predict: a model of mf makes predictions for --user or --pairs; remove --data",
+		return fmt.Errorf("%w: predict: an mf model makes predictions for --user or --pairs; remove --data",
 			perdure.ErrUsage)
 	case name == mf.Name:
 		err = ratings(w, m, &a)
 	case name == "":
 		return fmt.Errorf("%w: predict: %s does not name its workload", perdure.ErrUsage, a.Model)
 	case aboutItems:
-		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs apply only to models of mf, but this "+
-			"model is of %.40q", perdure.ErrUsage, name)
+		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs apply only to mf models, but this model's "+
+			"workload is %.40q", perdure.ErrUsage, name)
 	case !classifies(name):
-		return fmt.Errorf("%w: predict: a model of %.40q cannot make predictions", perdure.ErrUsage, name)
+		return fmt.Errorf("%w: predict: the model's workload, %.40q, cannot make predictions", perdure.ErrUsage, name)
 	default:
 		err = classes(ctx, w, sent, m, &a)
 	}

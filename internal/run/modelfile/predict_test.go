@@ -51,9 +51,9 @@ func TestPredictRefused(t *testing.T) {
 			[]safetensors.Tensor{w(2, 1, 2), ids},
 			"does not name its classes",
 		},
-		{"lda", map[string]string{"workload": "lda"}, nil, `a model of "lda" cannot make predictions`},
-		{"quadratic", map[string]string{"workload": "quadratic"}, nil, `"quadratic" cannot make predictions`},
-		{"own", map[string]string{"workload": "own\x1b[31m"}, nil, `a model of "own\x1b[31m" cannot make predictions`},
+		{"lda", map[string]string{"workload": "lda"}, nil, `the model's workload, "lda", cannot make predictions`},
+		{"quadratic", map[string]string{"workload": "quadratic"}, nil, `"quadratic", cannot make predictions`},
+		{"own", map[string]string{"workload": "own\x1b[31m"}, nil, `"own\x1b[31m", cannot make predictions`},
 		{"none", nil, nil, "does not name its workload"},
 	} {
 		model := filepath.Join(t.TempDir(), "m")

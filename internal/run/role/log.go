@@ -89,7 +89,7 @@ func (c *Log) ring(ctx context.Context) (*keys.Ring, error) {
 	switch {
 	case c.Inherits || transport.IsLoopback(at):
 	case !c.Insecure:
-		return nil, fmt.Errorf("%w: other machines can reach a log at %s, and nothing is encrypted: make keys with "+
+		return nil, fmt.Errorf("%w: other machines can reach a log at %s, and nothing is encrypted: create keys with "+
 			"perdure keys new DIR and use --keys DIR, or use --insecure if you trust everyone on that network",
 			perdure.ErrUsage,
 			c.Listen)

@@ -94,8 +94,8 @@ func (tr *trainer) step(ctx context.Context, clock perdure.Clock) error {
 		if end := tr.c.End(); end > 0 && clock >= end {
 			return nil
 		}
-		// Other workers are ahead: all stop at the clock of the first of them. Or the model of this clock misses the
-		// goal.
+		// Either other workers are ahead, and all stop at the clock of the foremost one, or the model at this clock
+		// misses the goal.
 	}
 	start := time.Now()
 	tr.t.waited = 0

@@ -31,7 +31,7 @@ func printLeft(out io.Writer, w *worker.Client) {
 	}
 }
 
-// Worker is the process of a worker that trains one of the workloads.
+// Worker is a worker process that trains one of the workloads.
 type Worker struct {
 	Job    locate.Job `embed:""`
 	Slot   int        `hidden:"" help:"The slot to take." default:"-1"` // below 0: the job chooses one

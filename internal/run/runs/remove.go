@@ -55,7 +55,7 @@ func (r *Run) checkWritten() error {
 	if r.Problem != nil {
 		why = r.Problem
 	}
-	return fmt.Errorf("%w: %s is not deleted: its %s does not look like a run's: %w", perdure.ErrUsage, r.Folder,
+	return fmt.Errorf("%w: %s was not deleted: its %s does not look like a run's: %w", perdure.ErrUsage, r.Folder,
 		rundir.RunFile, why)
 }
 

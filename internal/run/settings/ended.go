@@ -178,8 +178,8 @@ func (st *EndedState) decide(slot perdure.Slot) error {
 	}
 	start, torn := membership.DecideStart(fences, st.Job.TwoStep(st.Tables), 0, nil)
 	if torn {
-		return fmt.Errorf("%w: some shards have clock %d of slot %d, and others lost their part of it; restore a copy "+
-			"of the log", updatelog.ErrDamaged, start-1, slot)
+		return fmt.Errorf("%w: some shards have clock %d of slot %d, but others have lost their part of it; restore a "+
+			"copy of the log", updatelog.ErrDamaged, start-1, slot)
 	}
 	for _, sh := range st.shards {
 		sh.appendHeadEntry(wire.KindFence, slot, 0, nil)

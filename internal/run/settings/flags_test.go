@@ -90,10 +90,10 @@ func TestNewRefuses(t *testing.T) {
 		"--log configures the update log": change(asks(OwnWorkload, "log"), func(a *Flags) {
 			a.Log = "file:"
 		}),
-		"--stale-scale is empty":    asks(DefaultWorkload, "stale-scale"),
-		"--clocks 0":                asks(DefaultWorkload, "clocks"),
-		"--cache-mb 0; choose 1":    asks(DefaultWorkload, "cache-mb"),
-		`--mtbf ""; write the time`: asks(DefaultWorkload, "mtbf"),
+		"--stale-scale is empty":         asks(DefaultWorkload, "stale-scale"),
+		"--clocks 0":                     asks(DefaultWorkload, "clocks"),
+		"--cache-mb 0; choose 1":         asks(DefaultWorkload, "cache-mb"),
+		`--mtbf ""; write the mean time`: asks(DefaultWorkload, "mtbf"),
 		`--grace "soon"`: change(asks(DefaultWorkload), func(a *Flags) {
 			a.Grace = "soon"
 		}),

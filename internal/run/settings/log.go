@@ -79,7 +79,7 @@ func NewLog(asked LogFlags, job *perdure.JobSpec) (*Log, error) {
 // CheckPair returns an error if only one of a certificate and its key is given.
 func CheckPair(cert, key string) error {
 	if (cert == "") != (key == "") {
-		return fmt.Errorf("%w: a log needs both cert and key; give both, or neither", perdure.ErrUsage)
+		return fmt.Errorf("%w: a log's cert and key belong together; give both, or neither", perdure.ErrUsage)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func (s *Run) validateSaved() error {
 	case s.Resumed == "" && s.Checkpoints.Init == nil || !recovery.RoundsOf(s.Job.Recovery).Any() || sv.Number < 1 ||
 		len(sv.Files) != s.Job.Shards || len(sv.States) != 0 && len(sv.States) != s.Job.Shards:
 		return fmt.Errorf("number %d, with the files of %d shards, does not match a run with recovery %s and %d "+
-			"shards: only runs that were resumed or started with a model have it",
+			"shards: only runs that were resumed or started with a model have this setting",
 			sv.Number, len(sv.Files), s.Job.Recovery,
 			s.Job.Shards)
 	}

@@ -59,7 +59,7 @@ func (a *Flags) mtbf() (float64, error) {
 	}
 	d, err := time.ParseDuration(a.MTBF)
 	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%w: invalid --mtbf %q; write the time between two failures, above 0, for example 6h",
+		return 0, fmt.Errorf("%w: invalid --mtbf %q; write the mean time between failures, above 0, for example 6h",
 			perdure.ErrUsage, a.MTBF)
 	}
 	return d.Seconds(), nil

@@ -170,7 +170,7 @@ func (c *executor) sameProgram() (p Program, err error) {
 		return c.Program, nil
 	}
 	if !c.Mixed {
-		return p, fmt.Errorf("%w: the program %s changed while the study ran, so its runs would be from two builds: "+
+		return p, fmt.Errorf("%w: the program %s changed while the study ran, so its runs would come from two builds: "+
 			"add --mixed to continue anyway, or --out for another directory", perdure.ErrUsage, c.Program.Path)
 	}
 	c.Program, err = OpenProgram(c.Program.Path, c.Program.Version)

@@ -17,18 +17,19 @@ type machineTrace []machineEvent
 
 // machineEvent is the addition or removal of one machine.
 type machineEvent struct {
-	at      time.Duration // since the start of the record
+	at      time.Duration // since the start of the trace
 	added   bool
 	machine string
 }
 
 // readMachineTrace reads a record with lines `milliseconds,add|remove,name`, in order of time, like Bamboo's. Errors
-// name the line. If a machine is removed without having been added, the record is rejected as incomplete.
+// name the line. If a machine is removed without having been added, the trace is rejected as incomplete.
 func readMachineTrace(b []byte) (machineTrace, error) {
 	r, err := readEvents(b)
 	if err == nil && len(r) == 0 {
 		err = errors.New(
-			"the trace of machines has no line `milliseconds,add,name`; each line is `milliseconds,add|remove,name`")
+			"the machine trace adds no machine: it needs at least one line `milliseconds,add,name`; each line is " +
+				"`milliseconds,add|remove,name`")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
@@ -64,9 +65,9 @@ func readEvents(b []byte) (r machineTrace, err error) {
 			return nil, fmt.Errorf("line %d: its time is before that of the previous line; sort the lines by time",
 				n)
 		case !e.added && !there[e.machine]:
-			return nil, fmt.Errorf("line %d: %s is removed but was not added; the record is incomplete", n, e.machine)
+			return nil, fmt.Errorf("line %d: %s is removed but was not added; the trace is incomplete", n, e.machine)
 		case e.added && there[e.machine]:
-			return nil, fmt.Errorf("line %d: %s is added twice; the record is incomplete", n, e.machine)
+			return nil, fmt.Errorf("line %d: %s is added twice; the trace is incomplete", n, e.machine)
 		}
 		there[e.machine] = e.added
 		r = append(r, e)

@@ -19,10 +19,10 @@ import (
 // ignored, including their removal and their addition while no slot is empty.
 type faultReplay struct {
 	Trace        machineTrace
-	Name         string // name of the record, for messages
+	Name         string // name of the trace, for messages
 	From, Length time.Duration
 	Into         time.Duration // the job's time for the window
-	Boot         time.Duration // time from a machine's addition until it works, in the record's time
+	Boot         time.Duration // time from a machine's addition until it works, in the trace's time
 	Who          string        // servers, workers or machines
 	How          string        // kill, or term (with notice)
 }
@@ -37,7 +37,7 @@ func (r *faultReplay) faults(job faultJob, f *faultList) error {
 		return err
 	}
 	if kind == supervisor.FaultFreeze {
-		return fmt.Errorf("%w: invalid how: freeze; removed machines cannot freeze: choose kill or term",
+		return fmt.Errorf("%w: invalid how: freeze; a removed machine cannot be frozen; choose kill or term",
 			perdure.ErrUsage)
 	}
 	there, err := r.check(len(targets))
@@ -64,12 +64,12 @@ func (r *faultReplay) check(needed int) (there []string, err error) {
 	}
 	switch {
 	case r.Length <= 0 || r.Into <= 0:
-		return nil, wrong("length (of the record) and into (of the job) must be above 0, for example length: 1h and " +
+		return nil, wrong("length (of the trace) and into (of the job) must be above 0, for example length: 1h and " +
 			"into: 180s")
 	case r.From < 0 || r.Boot < 0:
 		return nil, wrong("from and boot must not be negative")
 	case r.From+r.Length > r.Trace.end():
-		return nil, wrong("the window ends at %v, but the record ends at %v; choose an earlier window", r.From+r.Length,
+		return nil, wrong("the window ends at %v, but the trace ends at %v; choose an earlier window", r.From+r.Length,
 			r.Trace.end())
 	}
 	there = r.Trace.at(r.From)
@@ -78,7 +78,7 @@ func (r *faultReplay) check(needed int) (there []string, err error) {
 	}
 	at, ever := r.Trace.firstTimeWith(needed)
 	if !ever {
-		return nil, wrong("the record never has the %d machines that the job needs; use a smaller job", needed)
+		return nil, wrong("the trace never has the %d machines that the job needs; use a smaller job", needed)
 	}
 	return nil, wrong("at %v there are %d machines, but the job needs %d; the first time with enough is %v", r.From,
 		len(there), needed, at.Truncate(time.Second)+time.Second)

@@ -162,7 +162,7 @@ func TestBamboo(t *testing.T) {
 // TestRecords checks that errors in a record name the line.
 func TestRecords(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                         "no line `milliseconds,add,name`",
+		"":                         "at least one line `milliseconds,add,name`",
 		"0,add":                    "line 1: want milliseconds,add|remove,name",
 		"0,gone,a":                 "line 1: want",
 		"x,add,a":                  `line 1: "x" is not a valid number of milliseconds`,
@@ -195,9 +195,9 @@ func TestFailureMistakes(t *testing.T) {
 		"choose servers, workers": {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Until: 1, Who: "all"}},
 		"how: burn":               {Draw: &faultDraw{Law: lawExponential, Mean: time.Second, Until: 1, How: "burn"}},
 		"more than 10000":         {Draw: &faultDraw{Law: lawExponential, Mean: time.Microsecond, Until: time.Second}},
-		"length (of the record)":  {Replay: window(0, 0)},
+		"length (of the trace)":   {Replay: window(0, 0)},
 		"from and boot":           {Replay: window(-1, 1)},
-		"the window ends at 1m50s, but the record ends at 1m40s": {Replay: window(50*time.Second, time.Minute)},
+		"the window ends at 1m50s, but the trace ends at 1m40s": {Replay: window(50*time.Second, time.Minute)},
 		"at 1s there are 2 machines, but the job needs 3; the first time with enough is 2s": {
 			Replay: window(time.Second, time.Minute),
 		},

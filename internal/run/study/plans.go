@@ -88,7 +88,7 @@ func takePlan(v settings.Node, p *faultPlan) error {
 // maxTraceBytes limits the size of a record of machines, in bytes.
 const maxTraceBytes = 256 << 20
 
-// readTrace reads the record to replay.
+// readTrace reads the trace to replay.
 func (r *faultReplay) readTrace(v settings.Node) error {
 	path, err := relativeFile(v)
 	if err != nil {

@@ -124,7 +124,7 @@ func (i Info) Solve(name string) (Info, error) {
 		}
 	}
 	if len(known) == 0 {
-		return i, fmt.Errorf("%w: invalid solver %q: workload %s has no choice of solvers; remove that option",
+		return i, fmt.Errorf("%w: invalid solver %q: workload %s has no solvers to choose from; remove that option",
 			perdure.ErrUsage,
 			name, i.Name)
 	}

@@ -106,13 +106,13 @@ func decodeHead(sealed []byte) (*head, error) {
 	}
 	lines := strings.Split(string(body), "\n")
 	if len(lines) < 3 || lines[len(lines)-1] != "" {
-		return nil, fmt.Errorf("%w: its head is truncated", disk.ErrCorrupt)
+		return nil, fmt.Errorf("%w: its header is truncated", disk.ErrCorrupt)
 	}
 	try, tried := strings.CutPrefix(lines[0], "try ")
 	digits, sized := strings.CutPrefix(lines[1], "bytes ")
 	n, err := strconv.Atoi(digits)
 	if !tried || !sized || err != nil || n < 0 || n > maxBytes {
-		return nil, fmt.Errorf("%w: its head has no valid size", disk.ErrCorrupt)
+		return nil, fmt.Errorf("%w: its header has no valid size", disk.ErrCorrupt)
 	}
 	return &head{writeID: try, bytes: n, chunks: slices.Clone(lines[2 : len(lines)-1])}, nil
 }
@@ -139,4 +139,4 @@ func (h *head) document(chunks map[string][]byte) ([]byte, error) {
 	return doc, nil
 }
 
-var errSize = fmt.Errorf("%w: the size of its chunks differs from the size in its head", disk.ErrCorrupt)
+var errSize = fmt.Errorf("%w: the total size of its chunks does not match the size in its header", disk.ErrCorrupt)

@@ -257,7 +257,7 @@ func testExpiredLease(t *testing.T, open Clients, expire func()) {
 	save(t, l, "three", two)
 	select {
 	case <-l.Done():
-		t.Error("the end of older leases ended a newer one")
+		t.Error("ending older leases also ended a newer one")
 	default:
 	}
 }

@@ -321,7 +321,7 @@ func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *T
 		return nil, "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
 	if good < time.Second || good > DefaultLifetime {
-		return nil, "", fmt.Errorf("%w: invalid lifetime %v of a token; choose 1s to %v", perdure.ErrUsage, good,
+		return nil, "", fmt.Errorf("%w: invalid token lifetime %v; choose 1s to %v", perdure.ErrUsage, good,
 			DefaultLifetime)
 	}
 	if err := a.update(func(r *record) error {

@@ -305,7 +305,7 @@ func TestRefused(t *testing.T) {
 	}{
 		"auto":     {func(a *Flags) { a.Recovery = []string{"scar:auto,1/8"} }, "depends on time"},
 		"chain":    {func(a *Flags) { a.Recovery = []string{"chain:2"} }, "checkpoint:C"},
-		"full":     {func(a *Flags) { a.Recovery = []string{"checkpoint:8"} }, "roll back all shards"},
+		"full":     {func(a *Flags) { a.Recovery = []string{"checkpoint:8"} }, "rolls back all shards"},
 		"selector": {func(a *Flags) { a.Recovery = []string{"scar:8,1/8,best"} }, "best"},
 		"lost":     {func(a *Flags) { a.Lost = []string{"0"} }, "--lost 0"},
 		"more":     {func(a *Flags) { a.Lost = []string{"3/2"} }, "--lost 3/2"},

@@ -79,8 +79,8 @@ func (p *Plan) Check() error {
 	}
 	switch {
 	case !forks:
-		return fmt.Errorf("%w: all strategies tried roll back all shards; add --recovery scar:C,R,SELECTOR",
-			perdure.ErrUsage)
+		return fmt.Errorf("%w: every strategy in the comparison rolls back all shards; add --recovery "+
+			"scar:C,R,SELECTOR", perdure.ErrUsage)
 	case p.Run.Job.Clocks < 10:
 		return fmt.Errorf("%w: invalid --clocks %d; a twin needs at least 10 clocks", perdure.ErrUsage,
 			p.Run.Job.Clocks)
@@ -90,8 +90,8 @@ func (p *Plan) Check() error {
 			perdure.ErrUsage, p.Twins,
 			p.Trials)
 	case p.Failures < 1 || p.Failures > int(latestAt*float64(p.Run.Job.Clocks))/2:
-		return fmt.Errorf("%w: invalid --failures %d; choose at least 1, and few enough for each to strike in a "+
-			"different one of %d clocks",
+		return fmt.Errorf("%w: invalid --failures %d; choose at least 1, and few enough for each to strike "+
+			"in a different clock; the run has %d clocks",
 			perdure.ErrUsage, p.Failures, p.Run.Job.Clocks)
 	case !(p.MeanClocks >= 1):
 		return fmt.Errorf("%w: invalid --mean-clocks %g; choose 1 or more", perdure.ErrUsage, p.MeanClocks)

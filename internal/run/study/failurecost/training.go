@@ -81,8 +81,8 @@ func checkTraining(s *settings.Run) error {
 	job := &s.Job
 	for name, c := range job.TableConsistency {
 		if !c.TwoStep() {
-			return fmt.Errorf("%w: table %s uses %s; studies of losses need bsp, where the seed alone determines a "+
-				"run", perdure.ErrUsage, name, c)
+			return fmt.Errorf("%w: table %s uses %s; perdure study losses needs bsp, under which the seed alone "+
+				"determines a run", perdure.ErrUsage, name, c)
 		}
 	}
 	switch {

@@ -60,7 +60,7 @@ func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {
 		return nil, err
 	case o.WholeUsers:
 		return nil, fmt.Errorf("%w: mf: the solver als always processes all of a user's ratings in one clock; remove "+
-			"whole users", perdure.ErrUsage)
+			"--whole-users", perdure.ErrUsage)
 	case o.L2 == 0:
 		return nil, fmt.Errorf("%w: mf: l2 is 0; the solver als needs l2 above 0, because otherwise rows with few "+
 			"ratings have no unique solution", perdure.ErrUsage)
@@ -71,7 +71,7 @@ func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {
 	if o.Implicit > 0 {
 		for _, s := range []*dataset.RatingSplit{&data.Train, &data.Test} {
 			if i := slices.IndexFunc(s.Value, func(v float32) bool { return v < 0 }); i >= 0 {
-				return nil, fmt.Errorf("%w: mf: user %d has the value %v for item %d; with implicit, values must be "+
+				return nil, fmt.Errorf("%w: mf: user %d has the value %v for item %d; with --implicit, values must be "+
 					"≥ 0",
 					perdure.ErrUsage, s.User[i], s.Value[i], s.Item[i])
 			}

@@ -284,7 +284,7 @@ func TestAlternatingRefuses(t *testing.T) {
 		"without an update rule": func(p *api.Params) { p.Rule.Rate = 0.1 },
 		"number of workers 0":    func(p *api.Params) { p.Slots = 0 },
 		"l2 is 0;":               func(p *api.Params) { p.Factors.L2 = 0 },
-		"remove whole users":     func(p *api.Params) { p.Factors.WholeUsers = true },
+		"remove --whole-users":   func(p *api.Params) { p.Factors.WholeUsers = true },
 		"implicit -1":            func(p *api.Params) { p.Factors.Implicit = -1 },
 		"implicit NaN":           func(p *api.Params) { p.Factors.Implicit = math.NaN() },
 		"rank 0":                 func(p *api.Params) { p.Factors.Rank = 0 },

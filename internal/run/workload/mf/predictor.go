@@ -38,7 +38,7 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 	for name, to := range map[string]*float64{"mean": &p.mean, "deviation": &p.deviation} {
 		v, err := strconv.ParseFloat(meta[name], 64)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, fmt.Errorf("%w: its metadata has no %s of the ratings, which a model of mf needs",
+			return nil, fmt.Errorf("%w: its metadata has no %s of the ratings, which an mf model needs",
 				perdure.ErrUsage, name)
 		}
 		*to = v
@@ -46,7 +46,7 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 	for table, v := range map[string]*namedRows{Users: &p.users, Items: &p.items} {
 		rank, err := v.read(table, tensors, meta[table+namesSuffix])
 		if err == nil && p.rank != 0 && rank != p.rank {
-			err = fmt.Errorf("%w: one of the tables users and items has rows of %d values, the other of %d",
+			err = fmt.Errorf("%w: the tables users and items have rows of different lengths: %d and %d values",
 				perdure.ErrUsage, p.rank, rank)
 		}
 		if err != nil {
@@ -61,7 +61,7 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 func (v *namedRows) read(table string, tensors []safetensors.Tensor, names string) (rank int, err error) {
 	t := safetensors.Find(tensors, table)
 	if t == nil || t.Data == nil || len(t.Shape) != 2 || t.Shape[1] < 1 {
-		return 0, fmt.Errorf("%w: it has no table %s, which a model of mf needs", perdure.ErrUsage, table)
+		return 0, fmt.Errorf("%w: it has no table %s, which an mf model needs", perdure.ErrUsage, table)
 	}
 	rows := int(t.Shape[0])
 	ids := safetensors.Find(tensors, table+safetensors.IDsSuffix)

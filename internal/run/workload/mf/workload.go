@@ -67,7 +67,7 @@ func Open(p api.Params) (api.Workload, error) {
 	case s != "" && s != SolverSGD:
 		return nil, fmt.Errorf("%w: mf: unknown solver %q; choose %s or %s", perdure.ErrUsage, s, SolverSGD, SolverALS)
 	case p.Factors.Implicit != 0:
-		return nil, fmt.Errorf("%w: mf: only the solver %s supports implicit ratings; choose it, or remove implicit",
+		return nil, fmt.Errorf("%w: mf: only the solver %s supports implicit ratings; choose it, or remove --implicit",
 			perdure.ErrUsage, SolverALS)
 	}
 	return openDescent(p)
@@ -138,7 +138,7 @@ func (f *factors) Constants() map[string]string {
 func (f *factors) CheckWarmStart(_ context.Context, _ api.Tables, constants map[string]string) error {
 	was, has := constants["implicit"]
 	if implicit := f.options.Implicit > 0; has != implicit {
-		return fmt.Errorf("it is a model of %s, but this run uses %s", meaning(has), meaning(implicit))
+		return fmt.Errorf("it was trained on %s, but this run uses %s", meaning(has), meaning(implicit))
 	} else if v, err := strconv.ParseFloat(was, 64); has && (err != nil || !(v > 0)) {
 		return fmt.Errorf("its metadata field implicit is %q, but must be a number above 0", was)
 	}
