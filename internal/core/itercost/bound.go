@@ -106,7 +106,7 @@ func Rate(distances []float64) (c float64, err error) {
 	}
 	_, slope := stat.LinearRegression(clocks, logs, nil, false)
 	if slope >= 0 {
-		return 0, fmt.Errorf("%w: the distances do not decrease; their fitted rate of decrease is %.4g", ErrRate,
+		return 0, fmt.Errorf("%w: the distances do not decrease; the fitted factor per iteration is %.4g", ErrRate,
 			math.Exp(slope))
 	}
 	return math.Exp(slope), nil
