@@ -1,6 +1,7 @@
 package updatelog
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/url"
@@ -19,6 +21,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // certify creates an authority and a certificate for both client and server, and returns their files.
@@ -105,6 +108,28 @@ func TestReplicas(t *testing.T) {
 	used.WaitForShutdown()
 	put1(t, l, "b")
 	wantTexts(t, l, Oldest, "a b")
+}
+
+// gone is a consumer whose server is gone: no message arrives, and no error.
+type gone struct{ jetstream.MessagesContext }
+
+func (gone) Next(...jetstream.NextOpt) (jetstream.Msg, error) { return nil, context.DeadlineExceeded }
+
+// TestSilentConsumer checks that a consumer that does not deliver an existing record is replaced, and that one without
+// newer records is not.
+func TestSilentConsumer(t *testing.T) {
+	url := runPlain(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	l, err := Dial(t.Context(), url, DialOptions{Options: Options{Job: job, Shards: 2}})
+	must(t, err)
+	defer l.Close()
+	at := put1(t, l, "a")
+	c := l.(*log).store.(*client)
+	r := &streamRead{client: c, shard: 1, next: at, end: at, reconnects: c.nc.Stats().Reconnects}
+	if err := r.receive(t.Context(), gone{}); !errors.Is(err, errSilent) || r.failed != nil {
+		t.Errorf("a record is not delivered: %v, %v", err, r.failed)
+	}
+	r.next = at + 1
+	must(t, r.checkConsumer(t.Context()))
 }
 
 // runCluster runs a cluster of three NATS servers, and returns them by name.

@@ -108,10 +108,20 @@ func (r *streamRead) run(ctx context.Context) error {
 		return err
 	}
 	defer messages.Stop()
-	for {
+	return r.receive(ctx, messages)
+}
+
+// receive delivers messages until an error occurs.
+func (r *streamRead) receive(ctx context.Context, messages jetstream.MessagesContext) error {
+	for silent := 0; ; {
 		m, err := r.nextMessage(ctx, messages)
 		if err == nil {
 			err = r.checkLastRecord(ctx)
+		}
+		if silent++; m != nil {
+			silent = 0
+		} else if err == nil && silent%maxSilent == 0 {
+			err = r.checkConsumer(ctx)
 		}
 		switch {
 		case isPermanent(err):
@@ -128,6 +138,21 @@ func (r *streamRead) run(ctx context.Context) error {
 		}
 	}
 }
+
+// checkConsumer returns errSilent if the log has records that the consumer does not deliver, because the server that
+// had the consumer is gone. The client's own check, by heartbeats, starts again with each wait for a message, so it
+// never notices within recordTimeout.
+func (r *streamRead) checkConsumer(ctx context.Context) error {
+	if _, next, err := r.extent(ctx, r.shard); err != nil || next <= r.next {
+		return err
+	}
+	return errSilent
+}
+
+// maxSilent is how often recordTimeout may pass without a message before the consumer is checked.
+const maxSilent = 3
+
+var errSilent = errors.New("the log has records that it does not deliver")
 
 // readAheadBytes returns how many bytes a reader of one of n shards requests at the same time. All readers share one
 // connection. A server closes a connection with too much pending data, or whose ping answer is stuck behind that data,
