@@ -1,4 +1,6 @@
-"""The time of a step of DataParallel, beside DistributedDataParallel over gloo: four processes, 9.9 million parameters.
+"""The time of a step of ServerOptimizer, compared with DistributedDataParallel over gloo.
+
+Four processes train a model of 9.9 million parameters.
 
     python steps.py --batch 8 64 256 --recovery none resend:auto
 
@@ -80,7 +82,7 @@ def process(how: str, batch: int, count: int, out: str) -> None:
     with perdure.start() as job:
         job.await_slots()
         alone = timed(by_itself, 2 * ALONE)[ALONE:]
-        with perdure.DataParallel(job, model, torch.optim.Adam(model.parameters(), 1e-4)) as p:
+        with perdure.ServerOptimizer(job, model, torch.optim.Adam(model.parameters(), 1e-4)) as p:
 
             def step() -> None:
                 p.zero_grad()
@@ -111,7 +113,7 @@ def measure(how: str, processes: int, batch: int, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description="Steps of DataParallel beside DistributedDataParallel.")
+    p = argparse.ArgumentParser(description="Steps of ServerOptimizer compared with DistributedDataParallel.")
     p.add_argument("--batch", type=int, nargs="+", default=[8, 64, 256])
     p.add_argument("--recovery", nargs="+", default=["none", "resend:auto"])
     p.add_argument("--processes", type=int, default=4)

@@ -48,7 +48,7 @@ with perdure.start() as job:
     sampler = perdure.Sampler(job, len(x), a.batch, drop_last=True)
     loader = sampler.loader(DataLoader(TensorDataset(x, y), batch_sampler=sampler))
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    with perdure.DataParallel(job, model, optimizer) as p:
+    with perdure.ServerOptimizer(job, model, optimizer) as p:
         for _ in job.epochs(a.epochs):
             for pictures, classes in loader:
                 loss = F.cross_entropy(model(pictures.to(device)), classes.to(device))

@@ -23,7 +23,7 @@ TITLES = {
     "run": "Recorded runs",
     "progress": "Progress",
     "errors": "Errors",
-    "torch": "`perdure.torch`: DataParallel and DiLoCo",
+    "torch": "`perdure.torch`: ServerOptimizer and DiLoCo",
     "sampler": "`perdure.Sampler`",
     "hf": "`perdure.hf`: Hugging Face's Trainer",
     "lightning": "`perdure.lightning`",

@@ -15,7 +15,7 @@ import perdure, torch
 def train(job: perdure.Job, model: torch.nn.Module, inner: torch.optim.Optimizer) -> None:
     tokens = perdure.Count()
     tokens.add(3)
-    with perdure.DataParallel(job, model, perdure.Adam(1e-3), state=[]) as p:
+    with perdure.ServerOptimizer(job, model, perdure.Adam(1e-3), state=[]) as p:
         p.step()
     reveal_type(perdure.DiLoCo(job, model, inner, sync_every=100, weights=lambda: 1.0))
     perdure.DiLoCo("job", model, inner)

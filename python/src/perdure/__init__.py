@@ -31,13 +31,13 @@ from .sampler import Sampler
 
 if TYPE_CHECKING:
     from .torch import Count as Count
-    from .torch import DataParallel as DataParallel
     from .torch import DiLoCo as DiLoCo
+    from .torch import ServerOptimizer as ServerOptimizer
 else:
 
     def __getattr__(name: str) -> object:
         """Import the classes that need PyTorch on first use."""
-        if name in ("Count", "DataParallel", "DiLoCo"):
+        if name in ("Count", "ServerOptimizer", "DiLoCo"):
             from . import torch
 
             return getattr(torch, name)
@@ -45,7 +45,7 @@ else:
 
     def __dir__() -> list[str]:
         there = importlib.util.find_spec("torch") is not None
-        return sorted({*globals(), *(("Count", "DataParallel", "DiLoCo") if there else ())})
+        return sorted({*globals(), *(("Count", "ServerOptimizer", "DiLoCo") if there else ())})
 
 
 #: Without the classes that need PyTorch, so that ``from perdure import *`` works when it is not installed.

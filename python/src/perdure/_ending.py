@@ -30,7 +30,7 @@ def check_end(end: str) -> None:
 
 
 class Ending:
-    """Decides when a training job ends. end is ``first`` or ``all``, as in ``DataParallel``.
+    """Decides when a training job ends. end is ``first`` or ``all``, as in ``ServerOptimizer``.
 
     With ``all``, a slot that is done sets its row of a table to 1, and ends clocks without work until all rows are 1.
     Under bsp all slots read the same rows in the same clock, so they end together.

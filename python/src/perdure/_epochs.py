@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Epochs:
-    """Counts the epochs of ``Job.epochs``. DataParallel and DiLoCo save the count with each update."""
+    """Counts the epochs of ``Job.epochs``. ServerOptimizer and DiLoCo save the count with each update."""
 
     def __init__(self) -> None:
         self.epoch = 0

@@ -344,7 +344,7 @@ class Job:
         self._sending: Sending | None = None  # of a large state of the current clock
         self._inced = False  # whether this process has deltas of the current clock, which would die with it
         self._asked = False  # whether the program reads the job's clock
-        self._trained = False  # whether a DataParallel or DiLoCo trains a model in this job
+        self._trained = False  # whether a ServerOptimizer or DiLoCo trains a model in this job
         self._epochs = Epochs()
         self._sampler: Sampler | None = None
         self._observer = bool(hello.get("observer"))
@@ -487,7 +487,9 @@ class Job:
 
     def _each_epoch(self, count: int) -> Iterator[int]:
         if self._sampler is None and not self._trained:
-            raise UsageError("epochs needs a Sampler, DataParallel or DiLoCo, which saves the epoch with each update")
+            raise UsageError(
+                "epochs needs a Sampler, ServerOptimizer or DiLoCo, which saves the epoch with each update"
+            )
         of = self._sampler if self._sampler is not None else self._epochs
         more = True
         while more and of.epoch < count:

@@ -43,7 +43,7 @@ class Sampler:
     """Divides the samples of each clock among the slots that participate in it. Each counts once per epoch.
 
     Pass it as ``batch_sampler`` to a DataLoader and loop over ``loader(…)``. A program without PyTorch loops over the
-    sampler itself, which yields lists of sample numbers. Create it before ``DataParallel`` or ``DiLoCo``, which then
+    sampler itself, which yields lists of sample numbers. Create it before ``ServerOptimizer`` or ``DiLoCo``, which then
     save the position with each update.
 
     A replacement process continues at the position that the last update saved. ``perdure scale`` may change the number
@@ -98,7 +98,7 @@ class Sampler:
                 "this job already has a Sampler; use one for all training data, and a plain loader for evaluations"
             )
         if job._trained:
-            raise UsageError("create the Sampler before DataParallel or DiLoCo, which save its position")
+            raise UsageError("create the Sampler before ServerOptimizer or DiLoCo, which save its position")
         now = job._now()
         if global_batch and now.clock == 0 and batch < now.share.of:
             raise UsageError(
@@ -123,7 +123,7 @@ class Sampler:
         self._received = 0  # batches since the last step
         self._drawn: list[int] = []  # batches received in each of the first steps
         self._last_epoch: int | None = None  # the epoch of this process's last step
-        self._owner: Callable[[], Any] = lambda: None  # a weak reference to the DataParallel or DiLoCo
+        self._owner: Callable[[], Any] = lambda: None  # a weak reference to the ServerOptimizer or DiLoCo
         self._refresh()
         job._sampler = self
 
@@ -298,7 +298,7 @@ class Sampler:
             self._base = self._place
         return not self._ended or self._owner() is not None  # a trainer raises Done at the next batch or step
 
-    # Steps, as DataParallel and DiLoCo report them
+    # Steps, as ServerOptimizer and DiLoCo report them
 
     def _stepped(self) -> None:
         """Record a finished step: all batches received so far are trained."""

@@ -186,7 +186,7 @@ class _Group:
     def __init__(self, job: Job, name: str, rows: _Rows, rule: Rule, combine: str, keep: bool) -> None:
         self.rows = rows
         self.decay = rule.decay
-        if rule.decay:  # DataParallel._write applies decay to the weights; the rows hold only their changes
+        if rule.decay:  # ServerOptimizer._write applies decay to the weights; the rows hold only their changes
             rule = type(rule)(**{k: v for k, v in vars(rule).items() if k != "decay"})
         self.begun = job.table(f"{name}.begin", rows.rows, dim=_DIM, rule=Set())
         self.table = job.table(name, rows.rows, dim=_DIM, rule=rule, combine=combine)
@@ -258,7 +258,7 @@ _M = TypeVar("_M", bound="_Model")
 
 
 class _Model:
-    """The common base of DataParallel and DiLoCo."""
+    """The common base of ServerOptimizer and DiLoCo."""
 
     _keep = False  # whether computing an update needs the weights at the start of the clock
     _schedulers: Sequence[Any] = ()
@@ -273,7 +273,7 @@ class _Model:
         end: str,
     ) -> None:
         if job._trained:
-            raise UsageError("this job already has a DataParallel or DiLoCo; start another job for a second model")
+            raise UsageError("this job already has a ServerOptimizer or DiLoCo; start another job for a second model")
         refuse_island(model)
         check_end(end)
         self.job, self.model = job, model
@@ -499,7 +499,7 @@ class _Model:
             elif name in self._persistent:  # non-persistent ones, such as tables of sines, can be recomputed
                 raise UsageError(
                     f"the buffer {name} has changed its shape or type, or was removed; buffers must keep the shape and "
-                    "type that they have when DataParallel or DiLoCo is created"
+                    "type that they have when ServerOptimizer or DiLoCo is created"
                 )
 
     def _weigh(self, weight: float | None) -> None:
@@ -613,11 +613,12 @@ class _Model:
         return kind is Done
 
 
-class DataParallel(_Model):
-    """Trains like DistributedDataParallel: gradients are averaged over the slots at each step.
+class ServerOptimizer(_Model):
+    """Trains synchronously like DistributedDataParallel, with the optimizer on the servers.
 
-    Then the servers apply the update rule once. Call ``step`` after ``backward``, instead of the optimizer's step.
-    Use the object as a context manager: it calls ``finish`` on normal exit, and also when ``step`` raises Done.
+    Gradients are averaged over the slots at each step, and the servers apply the update rule once. Call ``step`` after
+    ``backward``, instead of the optimizer's step. Use the object as a context manager: it calls ``finish`` on normal
+    exit, and also when ``step`` raises Done.
 
     Args:
         job: The job, with consistency ``bsp``.
@@ -634,7 +635,7 @@ class DataParallel(_Model):
         UsageError: The model, the rule or an object in ``state`` is not supported; the message says what to change.
 
     Example:
-        >>> with perdure.DataParallel(job, model, perdure.Adam(1e-3), state=[loader]) as training:
+        >>> with perdure.ServerOptimizer(job, model, perdure.Adam(1e-3), state=[loader]) as training:
         ...     for x, y in loader:
         ...         loss(model(x), y).backward()
         ...         training.step()
@@ -682,7 +683,7 @@ class DataParallel(_Model):
         if self._weighted and weight is None:
             raise UsageError("weighted=True needs a weight: call step(weight=…), for example the number of samples")
         if not self._weighted and weight is not None:
-            raise UsageError(f"step(weight={weight}) needs DataParallel(…, weighted=True)")
+            raise UsageError(f"step(weight={weight}) needs ServerOptimizer(…, weighted=True)")
         if self._optimizer is not None:
             now = [rule_of(self._optimizer, group) for group in self._optimizer.param_groups]
             if now != self._rules:
@@ -720,8 +721,9 @@ class DataParallel(_Model):
             return
         for name in (name for g in self._groups for name in g.changed()):
             raise UsageError(
-                f"{name} has changed since DataParallel set it, and the change would be lost, since the servers hold "
-                "the weights: load weights before creating DataParallel, do not step another optimizer, or use DiLoCo"
+                f"{name} has changed since ServerOptimizer set it, and the change would be lost, since the servers "
+                "hold the weights: load weights before creating ServerOptimizer, do not step another optimizer, or use "
+                "DiLoCo"
             )
         self._given = self._versions()  # an evaluation may have used averages and restored the weights
 
@@ -753,7 +755,7 @@ class DiLoCo(_Model):
 
     The average is the outer step, which runs on the servers (Douillard et al., arXiv 2311.08105). The program only
     calls the inner optimizer's step: DiLoCo makes the outer steps from a hook. Use the object as a context manager, as
-    with DataParallel.
+    with ServerOptimizer.
 
     Between outer steps it writes drafts, which are local copies of the slot's progress, to the run's directory if that
     is on this machine. A replacement process on this machine then repeats only the steps after the last draft. Drafts
@@ -771,8 +773,8 @@ class DiLoCo(_Model):
         weights: The weight of this slot's part, called at each outer step: a ``Count`` or a function that returns a
             number above 0. None weighs all slots equally.
         schedulers: Schedulers of the inner optimizer. DiLoCo steps them after each of its steps, before it saves them.
-        state: As in ``DataParallel``. The inner optimizer's step saves these objects.
-        end: As in ``DataParallel``.
+        state: As in ``ServerOptimizer``. The inner optimizer's step saves these objects.
+        end: As in ``ServerOptimizer``.
 
     Raises:
         UsageError: The model, an optimizer or an object in ``state`` is not supported; the message says what to change.
@@ -1068,14 +1070,14 @@ class DiLoCo(_Model):
 
 
 def _refuse_step(*_: Any) -> None:
-    raise UsageError("DataParallel runs this optimizer on the servers: call DataParallel.step, not optimizer.step")
+    raise UsageError("the servers run this optimizer: call ServerOptimizer.step, not optimizer.step")
 
 
 def _refuse_rule(rule: Rule) -> None:
     """Raise UsageError for rules that need the weights themselves, since rows hold only the sum of changes."""
     if isinstance(rule, (Add, Set, FTRL)):
         raise UsageError(
-            f"perdure.{type(rule).__name__} does not work with DataParallel or DiLoCo; use SGD, Nesterov or Adam"
+            f"perdure.{type(rule).__name__} does not work with ServerOptimizer or DiLoCo; use SGD, Nesterov or Adam"
         )
     if rule.decay and isinstance(rule, Adam):
         raise UsageError(

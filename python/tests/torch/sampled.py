@@ -65,7 +65,7 @@ def record(epoch, ids):
 
 
 if how == "parallel":
-    trainer = perdure.DataParallel(job, model, torch.optim.Adam(model.parameters(), 1e-2))
+    trainer = perdure.ServerOptimizer(job, model, torch.optim.Adam(model.parameters(), 1e-2))
 else:
     inner = torch.optim.AdamW(model.parameters(), 1e-2)
     trainer = perdure.DiLoCo(job, model, inner, sync_every=given.get("sync_every", 4))

@@ -48,7 +48,7 @@ def test_second_pass(endless: perdure.Job, how: str, workers: int) -> None:
         p: Any = perdure.DiLoCo(endless, model, inner, sync_every=3, state=[loader])
         step = inner.step
     else:
-        p = perdure.DataParallel(endless, model, perdure.SGD(0.01), state=[loader])
+        p = perdure.ServerOptimizer(endless, model, perdure.SGD(0.01), state=[loader])
         step = p.step
     batches = 0
 

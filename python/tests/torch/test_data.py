@@ -49,7 +49,7 @@ def trainer_of(how: str, job: perdure.Job, loader: Any, **settings: Any) -> tupl
     model = torch.nn.Linear(1, 1, bias=False)
     inner = torch.optim.SGD(model.parameters(), 0.01)
     if how == "parallel":
-        trainer: Any = perdure.DataParallel(job, model, perdure.SGD(0.01), state=[loader], **settings)
+        trainer: Any = perdure.ServerOptimizer(job, model, perdure.SGD(0.01), state=[loader], **settings)
     else:
         trainer = perdure.DiLoCo(job, model, inner, sync_every=2, state=[loader], **settings)
 
@@ -250,6 +250,6 @@ def test_shuffle_buffers_are_refused(tmp_path: Path) -> None:
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         loader = loaders.StatefulDataLoader(Data(Examples(Examples(), BufferShuffledExamplesIterable())))
         with pytest.raises(perdure.UsageError, match=r"state\[0\], a StatefulDataLoader, .* shuffle buffer"):
-            perdure.DataParallel(job, model, perdure.SGD(0.1), state=[loader])
+            perdure.ServerOptimizer(job, model, perdure.SGD(0.1), state=[loader])
         loader = loaders.StatefulDataLoader(Data(Examples(Examples())))
-        perdure.DataParallel(job, model, perdure.SGD(0.1), state=[loader])
+        perdure.ServerOptimizer(job, model, perdure.SGD(0.1), state=[loader])

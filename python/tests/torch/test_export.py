@@ -74,7 +74,7 @@ if "diloco" in target:
             if job.now == 7 and not p.synced:
                 p.export(f"{target}.{slot}.during")
 else:
-    with perdure.DataParallel(job, trained, perdure.Adam(1e-2)) as p:
+    with perdure.ServerOptimizer(job, trained, perdure.Adam(1e-2)) as p:
         while job.now < 25:
             step(job.now)
             p.step()
@@ -150,7 +150,7 @@ def test_compiled_then_plain(tmp_path: Path) -> None:
 
     def life(job: perdure.Job, number: int) -> None:
         model = small(compiled=number == 0, seed=number)
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         train(p, model, 3)
         p.export(tmp_path / f"{number}.safetensors")
         if number == 0:
@@ -172,7 +172,7 @@ def test_export_of_a_checkpoint(tmp_path: Path) -> None:
     model = small()
     args = [*SMALL, "--keep-checkpoints", "0"]
     job = perdure.start(out=tmp_path / "run", recovery="resend:4", args=args)
-    p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+    p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
     seen = {}
     for _ in range(12):
         train(p, model, 1)
@@ -198,7 +198,7 @@ def test_values_that_the_job_does_not_have(tmp_path: Path, monkeypatch: pytest.M
     model = small()
     model[0].requires_grad_(False)
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         train(p, model, 2)
         p.finish()
     p.export(tmp_path / "p")
@@ -225,7 +225,7 @@ def test_extra_state(tmp_path: Path) -> None:
     model = nn.Sequential(Extra(2, 2), nn.Linear(2, 1))
     model.register_buffer("wave", torch.zeros(2, dtype=torch.complex64))
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         with refuses(r"^export cannot write 0\._extra_state, wave, since .* pass partial=True"):
             p.export(tmp_path / "p")
         assert not list(tmp_path.glob("*p"))
@@ -239,7 +239,7 @@ def test_frozen_parameters_that_change(tmp_path: Path, monkeypatch: pytest.Monke
     model = small()
     model[0].requires_grad_(False)
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1), state=[nn.ModuleList([model[0]])])
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1), state=[nn.ModuleList([model[0]])])
         with torch.no_grad():
             model[0].bias.mul_(0.5)
         train(p, model, 1)
@@ -259,7 +259,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     to = tmp_path / "m" / "model.safetensors"
     to.parent.mkdir()
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         for before in (None, b"earlier"):
             if before is not None:
                 to.write_bytes(before)
@@ -293,7 +293,7 @@ def test_one_slot_compiles(cluster: Cluster) -> None:
     def work(job: perdure.Job) -> None:
         try:
             model = small(compiled=job.slot == 0, seed=job.slot)
-            p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+            p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
             train(p, model, 2)
             p.export(cluster.folder / f"{job.slot}.safetensors")
             p.finish()
@@ -344,12 +344,12 @@ def test_a_larger_model_later(tmp_path: Path) -> None:
     def life(job: perdure.Job, number: int) -> None:
         model = nn.Linear(2, 3 + 2000 * number)
         if number == 0:
-            train(perdure.DataParallel(job, model, perdure.SGD(0.1)), lambda _: model(torch.ones(1, 2)), 1)
+            train(perdure.ServerOptimizer(job, model, perdure.SGD(0.1)), lambda _: model(torch.ones(1, 2)), 1)
             raise Death
         with refuses(
             r"shape or type for weight of type float32 and shape \[2003, 2\]: weight of type float32 and shape"
         ):
-            perdure.DataParallel(job, model, perdure.SGD(0.1))
+            perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         job.finish()
 
     lives(tmp_path, life, 1)

@@ -37,7 +37,7 @@ def test_frozen_weights_are_handed_on(tmp_path: Path, how: str) -> None:
         frozen = model[0].bfloat16() if how == "diloco" else model[0]
         inner = torch.optim.SGD(model[1].parameters(), 0.1)
         if how == "parallel":
-            perdure.DataParallel(job, model, perdure.SGD(0.1))
+            perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         else:
             perdure.DiLoCo(job, model, inner)
         first.append([v.clone() for v in [*frozen.parameters(), model.mask]])
@@ -103,7 +103,7 @@ def test_a_teacher_in_the_state_may_change(tmp_path: Path) -> None:
     model = half_frozen()
     teacher = nn.Sequential(model[0])  # iterable, like a loader
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1), state=[teacher])
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1), state=[teacher])
         for _ in range(3):
             model(torch.ones(1, 4)).sum().backward()
             with torch.no_grad():
@@ -126,7 +126,7 @@ def test_buffers_that_are_assigned(tmp_path: Path) -> None:
 
     def life(job: perdure.Job, number: int) -> float:
         model = Model()
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         for _ in range(3):
             model(torch.ones(1, 4)).sum().backward()
             p.step()
@@ -182,10 +182,10 @@ def test_parts_of_a_distributed_model(tmp_path: Path, monkeypatch: pytest.Monkey
             patch.setattr(torch.distributed, "is_initialized", lambda: True)
             patch.setattr(torch.distributed, "get_world_size", lambda: 2)
             with refuses("this process is one of 2 in a torch.distributed group"):
-                perdure.DataParallel(job, model, perdure.SGD(0.1))
+                perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         model.weight.placements, model.weight.device_mesh = (), None
         with refuses("weight is a DTensor"):
-            perdure.DataParallel(job, model, perdure.SGD(0.1))
+            perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         assert job.now == 0
 
 
@@ -205,10 +205,10 @@ def test_finish_lets_go(tmp_path: Path) -> None:
     model = nn.Linear(1, 1)
     inner = torch.optim.SGD(model.parameters(), 0.1)
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        p = perdure.DataParallel(job, model, inner)
+        p = perdure.ServerOptimizer(job, model, inner)
         model(torch.ones(1, 1)).backward()
         p.step()
-        with refuses("call DataParallel.step"):
+        with refuses("call ServerOptimizer.step"):
             inner.step()
         p.finish()
         inner.step()

@@ -1,4 +1,4 @@
-"""DataParallel refuses gradients that the program changes between the backward pass and the step."""
+"""ServerOptimizer refuses gradients that the program changes between the backward pass and the step."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_changed_gradients(tmp_path: Path) -> None:
     was = nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         model = made()
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1))
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         assert was == (nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_)
         for change in CHANGES.values():
             for later in (False, True):  # with another backward pass after the change
@@ -101,7 +101,7 @@ def test_unchanged_gradients(tmp_path: Path) -> None:
 
     def life(job: perdure.Job, _: int) -> None:
         model = made()
-        p = perdure.DataParallel(job, model, perdure.SGD(1e-3))
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(1e-3))
         steps = 0
 
         def step() -> None:
@@ -147,7 +147,7 @@ def test_gradients_of_other_passes(tmp_path: Path, how: str) -> None:
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         model = made()
         runs = torch.compile(model, backend="aot_eager") if how == "compiled" else model
-        p = perdure.DataParallel(job, runs, perdure.SGD(1e-3))
+        p = perdure.ServerOptimizer(job, runs, perdure.SGD(1e-3))
         for step in range(4):
             context = torch.autocast("cpu", torch.bfloat16) if how == "autocast" else contextlib.nullcontext()
             with context:

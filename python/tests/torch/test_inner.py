@@ -82,7 +82,7 @@ def test_parameters(tmp_path: Path) -> None:
                 perdure.DiLoCo(job, model, inner)
         frozen = nn.Linear(2, 2).requires_grad_(False)
         with refuses(r"parameters that the model does not train \(0.weight, 0.bias are frozen\)"):
-            perdure.DataParallel(job, nn.Sequential(frozen, nn.Linear(2, 1)), SGD(frozen.parameters(), 0.1))
+            perdure.ServerOptimizer(job, nn.Sequential(frozen, nn.Linear(2, 1)), SGD(frozen.parameters(), 0.1))
         assert job.now == 0
 
 
@@ -227,7 +227,7 @@ def test_weights_that_the_program_changes(tmp_path: Path, how: str) -> None:
         if how == "diloco":
             trainer = perdure.DiLoCo(job, model, inner)
         else:
-            trainer = perdure.DataParallel(job, model, perdure.SGD(0.1))
+            trainer = perdure.ServerOptimizer(job, model, perdure.SGD(0.1))
         if how == "parallel later":
             backward(model, 0)
             trainer.step()
@@ -248,7 +248,7 @@ def test_averages_in_the_place_of_weights(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     model[0].requires_grad_(False)
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        with perdure.DataParallel(job, model, perdure.SGD(0.1)) as trainer:
+        with perdure.ServerOptimizer(job, model, perdure.SGD(0.1)) as trainer:
             for step in range(3):
                 backward(model, step)
                 trainer.step()
@@ -292,7 +292,7 @@ def test_unfreeze(tmp_path: Path, how: str) -> None:
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         step: Callable[[], Any]
         if how == "parallel":
-            step = perdure.DataParallel(job, model, perdure.SGD(0.1)).step
+            step = perdure.ServerOptimizer(job, model, perdure.SGD(0.1)).step
         else:
             perdure.DiLoCo(job, model, inner, sync_every=100)
             step = inner.step

@@ -200,7 +200,7 @@ def test_refused_at_the_start(tmp_path: Path, value: Any, said: str) -> None:
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         for make in (
             lambda: perdure.DiLoCo(job, model, torch.optim.SGD(model.parameters(), 0.1), state=[Has()]),
-            lambda: perdure.DataParallel(job, model, perdure.SGD(0.1), state=[Has()]),
+            lambda: perdure.ServerOptimizer(job, model, perdure.SGD(0.1), state=[Has()]),
         ):
             with pytest.raises(perdure.UsageError, match=rf"the state of Has\['v'\] {said}"):
                 make()
@@ -218,7 +218,7 @@ def test_a_loader_is_not_asked_before_it_begins(tmp_path: Path) -> None:
         load_state_dict = state_dict
 
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
-        perdure.DataParallel(job, nn.Linear(2, 1), perdure.SGD(0.1), state=[Loader()])  # type: ignore[list-item]
+        perdure.ServerOptimizer(job, nn.Linear(2, 1), perdure.SGD(0.1), state=[Loader()])  # type: ignore[list-item]
 
 
 def test_fewer_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ def test_averages_that_change_after_the_step(tmp_path: Path, how: str) -> None:
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         trainer: Any
         if how.startswith("parallel"):
-            trainer = perdure.DataParallel(job, model, perdure.SGD(0.01), state=[place, ema])
+            trainer = perdure.ServerOptimizer(job, model, perdure.SGD(0.01), state=[place, ema])
         else:
             trainer = perdure.DiLoCo(job, model, inner, sync_every=2, state=[place, ema])
         refused = pytest.raises(perdure.UsageError, match=r"^state=AveragedModel is changed after the step")
@@ -280,7 +280,7 @@ def test_counters_next_to_an_average_may_change(tmp_path: Path) -> None:
     average = [p.detach().clone() for p in model.parameters()]
     with (
         perdure.start(out=tmp_path / "run", args=SMALL) as job,
-        perdure.DataParallel(job, model, perdure.SGD(0.01), state=[both]) as trainer,
+        perdure.ServerOptimizer(job, model, perdure.SGD(0.01), state=[both]) as trainer,
     ):
         for _ in range(3):
             backward(model, both)
@@ -293,7 +293,7 @@ def test_a_model_is_no_state(tmp_path: Path) -> None:
     model = nn.Linear(4, 1)
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         with pytest.raises(perdure.UsageError, match=r"^state=Sequential contains"):
-            perdure.DataParallel(job, model, perdure.SGD(0.01), state=[nn.Sequential(model)])
+            perdure.ServerOptimizer(job, model, perdure.SGD(0.01), state=[nn.Sequential(model)])
         assert job.now == 0
 
 
@@ -360,7 +360,7 @@ def test_epochs(tmp_path: Path, how: str) -> None:
         torch.manual_seed(0)
         model = nn.Linear(4, 1)
         loader = loaders.StatefulDataLoader(torch.randn(8, 4), batch_size=2, shuffle=True)
-        with perdure.DataParallel(job, model, perdure.SGD(0.01), state=[loader]) as p:
+        with perdure.ServerOptimizer(job, model, perdure.SGD(0.01), state=[loader]) as p:
             for _ in job.epochs(3) if how == "epochs" else range(3):
                 if how == "clocks" and job.now > 12:
                     break
@@ -383,9 +383,9 @@ def test_epochs(tmp_path: Path, how: str) -> None:
 def test_epochs_end(job: perdure.Job) -> None:
     with pytest.raises(perdure.UsageError, match=r"epochs\(-1\): the number of epochs must be 0 or more"):
         job.epochs(-1)
-    with pytest.raises(perdure.UsageError, match="epochs needs a Sampler, DataParallel or DiLoCo"):
+    with pytest.raises(perdure.UsageError, match="epochs needs a Sampler, ServerOptimizer or DiLoCo"):
         next(job.epochs(3))
-    perdure.DataParallel(job, nn.Linear(4, 1), perdure.SGD(0.01))
+    perdure.ServerOptimizer(job, nn.Linear(4, 1), perdure.SGD(0.01))
     assert [(epoch, job._epochs.state_dict()["epoch"]) for epoch in job.epochs(3)] == [(0, 0), (1, 1), (2, 2)]
     assert list(job.epochs(3)) == []
     job._epochs.load_state_dict({"epoch": 1})

@@ -9,5 +9,5 @@ import perdure
 
 def test_names() -> None:
     """Editors and `inspect` find the names, and all of them can be imported."""
-    assert {"Count", "DataParallel", "DiLoCo", "start"} <= set(dir(perdure))
-    assert inspect.isclass(dict(inspect.getmembers(perdure))["DataParallel"])
+    assert {"Count", "ServerOptimizer", "DiLoCo", "start"} <= set(dir(perdure))
+    assert inspect.isclass(dict(inspect.getmembers(perdure))["ServerOptimizer"])

@@ -67,11 +67,11 @@ def by_two(program: str, folder: Path) -> None:
     subprocess.run(command, env=environment, cwd=folder, check=True)
 
 
-@pytest.mark.parametrize("way", ["DataParallel", "DiLoCo"])
+@pytest.mark.parametrize("way", ["ServerOptimizer", "DiLoCo"])
 def test_dozen_lines(way: str, tmp_path: Path) -> None:
     first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[:2]
     if way == "DiLoCo":
-        first = first[: first.index("with perdure.DataParallel")] + second
+        first = first[: first.index("with perdure.ServerOptimizer")] + second
     by_two(first, tmp_path)
 
 

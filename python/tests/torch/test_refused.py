@@ -1,4 +1,4 @@
-"""DataParallel and DiLoCo reject unsupported programs with an error that names the cause."""
+"""ServerOptimizer and DiLoCo reject unsupported programs with an error that names the cause."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_rules(tmp_path: Path) -> None:
             (perdure.SGD(1e-3, decay=0.1, clip_norm=1.0), "decay and clipping"),
         ):
             with refuses(said):
-                perdure.DataParallel(job, model, rule)
+                perdure.ServerOptimizer(job, model, rule)
         inner = torch.optim.SGD(of, 0.1)
         with refuses("the outer rule"):
             perdure.DiLoCo(job, model, inner, outer=perdure.Nesterov(0.7, 0.9, decay=0.1))
@@ -61,7 +61,7 @@ def test_rules(tmp_path: Path) -> None:
             perdure.DiLoCo(job, model, foreign)
         for dtype in (torch.float64, torch.complex64):
             with refuses(f"weight has type {dtype}"):
-                perdure.DataParallel(job, nn.Linear(3, 2, dtype=dtype), perdure.SGD(0.1))
+                perdure.ServerOptimizer(job, nn.Linear(3, 2, dtype=dtype), perdure.SGD(0.1))
         assert job.now == 0
 
 
@@ -70,16 +70,16 @@ def test_steps(tmp_path: Path) -> None:
     of = list(model.parameters())
     sgd = torch.optim.SGD(of, 0.1)
     with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
-        with perdure.DataParallel(job, model, sgd) as p:
+        with perdure.ServerOptimizer(job, model, sgd) as p:
             with refuses("second model"):
-                perdure.DataParallel(job, nn.Linear(1, 1), perdure.SGD(0.1))
+                perdure.ServerOptimizer(job, nn.Linear(1, 1), perdure.SGD(0.1))
             model(torch.tensor([1])).sum().backward()
             with refuses("the gradient of 0.weight is sparse"):
                 p.step()
             model[0].sparse = False
             p.zero_grad()
             model(torch.tensor([1])).sum().backward()
-            with refuses("call DataParallel.step"):
+            with refuses("call ServerOptimizer.step"):
                 sgd.step()
             with refuses("clip_grad_norm_ changes"):
                 p.clip_grad_norm_(1.0)
@@ -95,7 +95,7 @@ def test_steps(tmp_path: Path) -> None:
 def test_weights(tmp_path: Path) -> None:
     model = nn.Linear(3, 2)
     with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
-        p = perdure.DataParallel(job, model, perdure.SGD(0.1), weighted=True)
+        p = perdure.ServerOptimizer(job, model, perdure.SGD(0.1), weighted=True)
         model(torch.ones(1, 3)).sum().backward()
         with refuses(r"call step\(weight=…\)"):
             p.step()
@@ -108,7 +108,7 @@ def second(cluster: Cluster, first: Any, model: Any) -> str:
 
     def begin() -> None:
         with contextlib.suppress(perdure.PerdureError):  # waits for the second slot until the job is ended
-            perdure.DataParallel(jobs[0], first, perdure.SGD(0.1))
+            perdure.ServerOptimizer(jobs[0], first, perdure.SGD(0.1))
 
     begun, clock = threading.Event(), jobs[0].clock
 
@@ -121,7 +121,7 @@ def second(cluster: Cluster, first: Any, model: Any) -> str:
     thread.start()
     begun.wait()
     with pytest.raises(perdure.UsageError) as told:
-        perdure.DataParallel(jobs[1], model, perdure.SGD(0.1))
+        perdure.ServerOptimizer(jobs[1], model, perdure.SGD(0.1))
     cluster.end()
     thread.join()
     return str(told.value)
@@ -173,7 +173,7 @@ def test_models_without_values(tmp_path: Path, how: str) -> None:
         model[0].to("meta").requires_grad_(how == "meta")
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         for make in (
-            lambda: perdure.DataParallel(job, model, perdure.SGD(0.1)),
+            lambda: perdure.ServerOptimizer(job, model, perdure.SGD(0.1)),
             lambda: perdure.DiLoCo(job, model, torch.optim.SGD(model.parameters(), 0.1)),
         ):
             with refuses(rf"^(0\.weight|of|2\.running_mean) .*{said}"):

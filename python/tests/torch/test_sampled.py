@@ -104,7 +104,7 @@ def test_mean_over_samples(tmp_path: Path, how: str, length: int) -> None:
             inner = torch.optim.SGD(model.parameters(), 0.01)
             trainer: Any
             if how == "parallel":
-                trainer = perdure.DataParallel(job, model, inner)
+                trainer = perdure.ServerOptimizer(job, model, inner)
             else:
                 trainer = perdure.DiLoCo(job, model, inner, sync_every=1, outer=perdure.SGD(1.0))
             seen = []
@@ -142,7 +142,7 @@ def trained(how: str, job: perdure.Job, **settings: Any) -> tuple[Any, Callable[
     inner = torch.optim.SGD(model.parameters(), 0.01)
     trainer: Any
     if how == "parallel":
-        trainer = perdure.DataParallel(job, model, perdure.SGD(0.01), **settings)
+        trainer = perdure.ServerOptimizer(job, model, perdure.SGD(0.01), **settings)
     else:
         trainer = perdure.DiLoCo(job, model, inner, sync_every=2, **settings)
 

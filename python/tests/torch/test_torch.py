@@ -54,7 +54,7 @@ job = perdure.start()
 counts = job.table("counts", 4096, dim=1, rule=perdure.Add())
 if how == "parallel":
     adam = torch.optim.Adam(model.parameters(), 1e-2, weight_decay=1e-3)
-    with perdure.DataParallel(job, model, adam, state=[loader]) as p:
+    with perdure.ServerOptimizer(job, model, adam, state=[loader]) as p:
         for batch in batches():
             if job.now > steps:
                 break
@@ -150,7 +150,7 @@ def test_buffers(tmp_path: Path) -> None:
     model = Model()
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with perdure.start(out=tmp_path / "run", clocks=9, args=SMALL) as job:
-        with perdure.DataParallel(
+        with perdure.ServerOptimizer(
             job, model, torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 0.1, weight_decay=0.1)
         ) as p:
             for _ in range(100):  # the job ends earlier
@@ -198,7 +198,7 @@ if how == "ddp":
 else:
     import perdure
     with perdure.start() as job:
-        p = perdure.DataParallel(job, model, make(model.parameters()))
+        p = perdure.ServerOptimizer(job, model, make(model.parameters()))
         for _ in range(30):
             p.zero_grad()
             loss_of(model).backward()
@@ -225,7 +225,7 @@ def test_as_distributed_data_parallel(tmp_path: Path, name: str) -> None:
     assert np.abs(a - b).max() < 2e-5 * max(1.0, float(np.abs(a).max()))
 
 
-def optimizer_of(p: perdure.DataParallel) -> torch.optim.Optimizer:
+def optimizer_of(p: perdure.ServerOptimizer) -> torch.optim.Optimizer:
     assert p._optimizer is not None
     return p._optimizer
 
@@ -245,8 +245,8 @@ def test_mistakes(tmp_path: Path) -> None:
             (torch.optim.SGD([*parameters, *nn.Linear(1, 1).parameters()], 0.1), "does not train"),
         ):
             with pytest.raises(perdure.UsageError, match=said):
-                perdure.DataParallel(job, model, optimizer)
-        p = perdure.DataParallel(job, model, torch.optim.SGD(parameters, 0.1))
+                perdure.ServerOptimizer(job, model, optimizer)
+        p = perdure.ServerOptimizer(job, model, torch.optim.SGD(parameters, 0.1))
         model(torch.full((1, 3), float("nan"))).sum().backward()
         with pytest.raises(perdure.NonFinite, match="weight contains NaN or Inf"):
             p.step()
