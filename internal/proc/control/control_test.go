@@ -130,7 +130,7 @@ func TestEveryFieldArrives(t *testing.T) {
 func TestTableAsJSON(t *testing.T) {
 	job := fakeJob{view: protocol.View{Tables: []perdure.TableSpec{{
 		Name: "w", Rows: 1, Sparse: true, Dim: 2, Evict: 3, NonFinite: perdure.AllowNonFinite,
-		Distance: perdure.DistanceTV, Whole: true, Shard: 18, Combine: perdure.CombineWeighted,
+		Distance: perdure.DistanceTV, Whole: true, Shard: 18, Combine: perdure.CombineWeighted, Transient: true,
 		Rule: perdure.Rule{
 			Kind: perdure.RuleAdam, Rate: 4.5, Schedule: perdure.ScheduleStep, Every: 5, Factor: 6.5,
 			Momentum: 7.5, Beta1: 8.5, Beta2: 9.5, Epsilon: 10.5, Beta: 11.5, L1: 12.5, L2: 13.5,
@@ -152,7 +152,8 @@ func TestTableAsJSON(t *testing.T) {
 		`"momentum":7.5,"beta1":8.5,"beta2":9.5,"epsilon":10.5,"beta":11.5,"l1":12.5,"l2":13.5,` +
 		`"decay":14.5,"clipValue":15.5,"clipNorm":16.5},` +
 		`"init":{"kind":"normal","scale":17.5},"consistency":"bsp","sparse":true,` +
-		`"evict":"3","nonFinite":"allow","distance":"tv","whole":true,"shard":18,"combine":"weighted"}]}`
+		`"evict":"3","nonFinite":"allow","distance":"tv","whole":true,"shard":18,"combine":"weighted",` +
+		`"transient":true}]}`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -29,7 +29,11 @@ from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, RowwiseAda
 from .run import Run
 from .sampler import Sampler
 
+#: The classes that need PyTorch.
+_TORCH = ("Count", "DataParallel", "DiLoCo", "ServerOptimizer")
+
 if TYPE_CHECKING:
+    from ._parallel import DataParallel as DataParallel
     from .torch import Count as Count
     from .torch import DiLoCo as DiLoCo
     from .torch import ServerOptimizer as ServerOptimizer
@@ -37,15 +41,15 @@ else:
 
     def __getattr__(name: str) -> object:
         """Import the classes that need PyTorch on first use."""
-        if name in ("Count", "ServerOptimizer", "DiLoCo"):
-            from . import torch
+        if name in _TORCH:
+            from . import _parallel, torch
 
-            return getattr(torch, name)
+            return getattr(_parallel if name == "DataParallel" else torch, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
         there = importlib.util.find_spec("torch") is not None
-        return sorted({*globals(), *(("Count", "ServerOptimizer", "DiLoCo") if there else ())})
+        return sorted({*globals(), *(_TORCH if there else ())})
 
 
 #: Without the classes that need PyTorch, so that ``from perdure import *`` works when it is not installed.

@@ -68,6 +68,7 @@ class _Now(NamedTuple):
     end: int  # 0: not known yet
     generation: int  # increases with each rollback of the job
     share: Share
+    save_due: bool  # whether a checkpoint will be taken at the end of the clock
 
     @property
     def ended(self) -> bool:
@@ -542,8 +543,8 @@ class Job:
                 raise RolledBack("the job was rolled back while it was ending; start this program again")
 
     def _now(self) -> _Now:
-        clock, end, share, generation, _ = self._agent.call(_agent.NOW)
-        return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF))
+        clock, end, share, generation, due = self._agent.call(_agent.NOW)
+        return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF), bool(due))
 
     def settle(self) -> None:
         """Wait until the updates of all clocks that this slot has finished are applied."""

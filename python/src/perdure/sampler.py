@@ -333,6 +333,13 @@ class Sampler:
         self._move(_Place(*self._at_clock, 0))
         self._base = self._place
 
+    def _repeat(self) -> None:
+        """Continue at the loaded position, for a step that repeats the clock before the current one."""
+        now = self._job._now()
+        self._generation, self._share, self._ended = now.generation, now.share, False
+        self._division += 1
+        self._at_clock, self._stale = self._place[:2], False
+
     def _check_share(self, share: Share) -> None:
         if self._place.samples and share != self._share:
             raise PerdureError(f"batches were drawn for share {self._share}, but the clock has {share}; this is a bug")

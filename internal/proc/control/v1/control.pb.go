@@ -258,8 +258,8 @@ func (x *StatusResponse) GetRegistryAway() *Away {
 	return nil
 }
 
-// Away describes how long the coordinator has waited for its registry. The status then shows the processes as last
-// known and the decisions as last recorded.
+// Away describes how long the coordinator has waited for its registry. The status then shows the processes as last known
+// and the decisions as last recorded.
 type Away struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seconds       float64                `protobuf:"fixed64,1,opt,name=seconds,proto3" json:"seconds,omitempty"` // so far
@@ -824,6 +824,7 @@ type Table struct {
 	Whole         bool                   `protobuf:"varint,11,opt,name=whole,proto3" json:"whole,omitempty"`                        // dense: the table is one unit on one shard
 	Shard         int32                  `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`                        // whole: the table's shard
 	Combine       string                 `protobuf:"bytes,13,opt,name=combine,proto3" json:"combine,omitempty"`                     // "": the rule runs for each slot's update of a clock; sum, mean, weighted: once for all of them together
+	Transient     bool                   `protobuf:"varint,14,opt,name=transient,proto3" json:"transient,omitempty"`                // all slots replace all rows in each clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -947,6 +948,13 @@ func (x *Table) GetCombine() string {
 		return x.Combine
 	}
 	return ""
+}
+
+func (x *Table) GetTransient() bool {
+	if x != nil {
+		return x.Transient
+	}
+	return false
 }
 
 // Rule defines how an update changes a row. Settings that a rule does not have are
@@ -2122,7 +2130,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\ttentative\x18\r \x01(\bR\ttentative\x12\x14\n" +
 	"\x05pause\x18\n" +
 	" \x01(\bR\x05pause\x12\x16\n" +
-	"\x06roster\x18\v \x01(\x04R\x06roster\"\xee\x02\n" +
+	"\x06roster\x18\v \x01(\x04R\x06roster\"\x8c\x03\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x10\n" +
@@ -2138,7 +2146,8 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	" \x01(\tR\bdistance\x12\x14\n" +
 	"\x05whole\x18\v \x01(\bR\x05whole\x12\x14\n" +
 	"\x05shard\x18\f \x01(\x05R\x05shard\x12\x18\n" +
-	"\acombine\x18\r \x01(\tR\acombine\"\xe0\x02\n" +
+	"\acombine\x18\r \x01(\tR\acombine\x12\x1c\n" +
+	"\ttransient\x18\x0e \x01(\bR\ttransient\"\xe0\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04rate\x18\x02 \x01(\x01R\x04rate\x12\x1a\n" +
@@ -2285,7 +2294,7 @@ var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
 	9,  // 8: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
 	10, // 9: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
 	12, // 10: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
-	12, // 11: perdure.control.v1.Shard.unsynced:type_name -> perdure.control.v1.Holder
+	12, // 11: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
 	23, // 12: perdure.control.v1.Shard.saved:type_name -> perdure.control.v1.SavedFile
 	20, // 13: perdure.control.v1.DrainResponse.places:type_name -> perdure.control.v1.Drained
 	0,  // 14: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest

@@ -1,0 +1,736 @@
+"""Data parallelism in which the program keeps its own optimizer.
+
+The servers sum the gradients of a clock in a transient table and hold nothing else of the model. All learners start
+with the same state and take the same steps with the same mean gradients, so each has the whole of it. In the clocks
+that a checkpoint ends, each learner saves its state, as it was at the *mark*: the point of the loop at which a step
+begins. If a learner dies, all roll back to the newest checkpoint. Each then repeats the step that the checkpoint's
+clock ended, with the means that the servers have kept of it, and sends nothing in this step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import os
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from . import _state
+from ._ending import Ending, Left
+from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse_without_values
+from ._inner import load
+from ._late import is_loader
+from ._loaders import Loaders, is_of
+from ._names import Description, Place
+from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError
+from .job import Job, Share, Table
+from .rules import Set
+from .sampler import Loader
+from .torch import (
+    _DIM,
+    Stateful,
+    _buffers_of,
+    _Bytes,
+    _random,
+    _refuse_unkept,
+    _Rows,
+    _set_random,
+)
+
+_HEAD = 16  # values of a row of flags before those of the parameters: see _Flags
+_PARTS = 64  # a clock compares one of so many parts of the weights
+_MOST_COMPARED = 256  # slots; float32 holds the sums of squares of so many bytes exactly
+_CHECKED = 2  # steps of a process in which changes of the shared state are looked for, besides those that save it
+
+
+class DataParallel:
+    """Trains like DistributedDataParallel: at the end of ``backward`` each gradient is the mean over all slots.
+
+    The loop is the program's own: clipping, any optimizers of torch.optim, schedules, mixed precision, accumulation.
+    A replacement process needs everything that changes with the steps, so list it: objects that all slots have in
+    common in ``shared``, and those of one slot in ``state``. The model, the optimizers, and random numbers are always
+    saved.
+
+    ``batches`` yields the batches of a loader, and marks where a step begins. Programs that draw batches themselves
+    loop over ``steps``. A step has one synchronised backward pass of the model's output. ``no_sync`` makes the others.
+
+    If a process of a slot dies, all roll back to the newest checkpoint: the other programs get RolledBack and are
+    started again. The death of a server costs no step under ``resend:C`` and ``chain:N,checkpoint:C``. The final model
+    is identical to the last bit, if all machines compute the same bits.
+
+    Args:
+        job: The job, with consistency ``bsp`` and recovery ``resend:C``, ``checkpoint:C`` or ``chain:N,checkpoint:C``.
+        model: The model. All slots must use the same one. Call it itself, not its methods.
+        optimizer: The optimizer of all trained parameters, or a list of them.
+        shared: Objects that are equal in all slots, such as schedulers, a GradScaler, averages of the weights. Change
+            them only between ``backward`` and the end of the step's code.
+        state: Objects of this slot, such as a StatefulDataLoader. A Sampler's loader need not be listed.
+
+    Raises:
+        UsageError: The model, an optimizer or an object is not supported; the message says what to change.
+
+    Example:
+        >>> with perdure.DataParallel(job, model, optimizer, shared=[scheduler], state=[loader]) as training:
+        ...     for x, y in training.batches(loader):
+        ...         loss(model(x), y).backward()
+        ...         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        ...         optimizer.step()
+        ...         scheduler.step()
+        ...         optimizer.zero_grad()
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer],
+        *,
+        shared: Iterable[Stateful] = (),
+        state: Iterable[Stateful] = (),
+    ) -> None:
+        if job._trained:
+            raise UsageError("this job already trains a model; start another job for a second one")
+        _refuse_recovery(job.spec["recovery"])
+        refuse_island(model)
+        refuse_without_values(model)
+        self.job, self.model = job, model
+        #: Whether backward passes of the outputs of later calls of the model are synchronised.
+        self.require_backward_grad_sync = True
+        self._optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+        self._shared = list(shared)
+        self._sampler = job._sampler
+        self._state: list[Any] = [of for of in state if not is_of(job, of)]
+        _refuse_misplaced(self._shared)
+        _refuse_unkept([*self._optimizers, *self._shared, *self._state])
+        for of in self._state:
+            if getattr(of, "generator", of) is None:
+                # Otherwise each start of the loader, also to save it, would draw from the program's random numbers.
+                of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)
+        self._loaders = Loaders(self._state, self._sampler)
+        self._state.append(job._epochs if self._sampler is None else self._sampler)
+        self._share = job.share
+        if self._sampler is not None:
+            _refuse_empty_batches(self._sampler, self._share)
+        trained = _trained_of(model, self._optimizers)
+        self._rows = _Rows(job, trained)
+        self._names = [name for name, _ in trained]
+        self._parameters = [p for _, p in trained]
+        buffers = _buffers_of(model)
+        self._buffers = _Bytes(job, list(buffers.values())) if buffers else None
+        self._buffer_names = list(buffers)
+        self._frozen = Frozen(model)
+        self._handed = _Bytes(job, self._frozen.handed) if self._frozen.handed else None
+        self._description = Description(job, model, self._places(buffers))
+        self._flags = _Flags(len(trained), job.spec["shards"])
+        self._tables(job)
+        self._means = job.empty((self._rows.rows, _DIM))
+        self._ready: set[int] = set()  # parameters whose gradient was computed since the last synchronised pass
+        self._open = False  # whether a step has begun
+        self._synced = False  # whether its synchronised pass has ended
+        self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
+        self._repeats: Any = None  # the saved state from which this process repeats a step first
+        self._count = self._made = 0  # steps of the job, and of this process
+        self._versions: list[tuple[str, torch.Tensor, int]] = []  # of the shared tensors at the mark
+        self._poisoned = ""  # the parameter whose mean is not finite
+        self._stepped: set[int] = set()  # optimizers that have made their step since the last synchronised pass
+        self._begin()
+        self._frozen.begin()
+        self._undo: list[Callable[[], None]] = []
+        self._hook()
+        if self._sampler is not None:
+            self._sampler._owner = weakref.ref(self)
+        job._trained = True
+
+    def _tables(self, job: Job) -> None:
+        """Create the tables. All slots must have the same ones."""
+        how: dict[str, Any] = {"dim": _DIM, "rule": Set(), "combine": "sum", "transient": True}
+        try:
+            self._gradients: Table = job.table("gradients", self._rows.rows, **how, non_finite="allow")
+            self._flag_table: Table = job.table("gradients.flags", self._flags.rows, **how)
+            if self._buffers is not None:
+                self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
+            if self._handed is not None:
+                self._handed_table: Table = job.table("frozen", self._handed.rows, dim=_DIM, rule=Set())
+        except (UsageError, Refused) as error:
+            self._description.check()
+            raise UsageError(
+                f"another slot started with a model of a different size ({error}); all slots must use the same model "
+                "for the whole job"
+            ) from None
+
+    def _places(self, buffers: Mapping[str, torch.Tensor]) -> Iterator[Place]:
+        for name, p in zip(self._names, self._parameters, strict=True):
+            yield Place(name, p, "trained", "")
+        for name, buffer in buffers.items():
+            yield Place(name, buffer, "buffer", "")
+        for name, p, check in self._frozen.compared():
+            yield Place(name, p, "frozen", "", 0, check)
+
+    # The beginning
+
+    def _begin(self) -> None:
+        """Distribute the initial model in clock 0, or load the state of a checkpoint."""
+        while self.job._now().clock == 0:  # repeated if the job was rolled back meanwhile
+            if self.job.share.rank == 0:
+                self._description.put()
+                self._means[...] = 0
+                self._rows.put(self._means)
+                self._gradients.inc_run(0, self._means)
+                self._send_buffers()
+                if self._handed is not None:
+                    values = np.zeros((self._handed.rows, _DIM), np.float32)
+                    self._handed.put(values)
+                    self._handed_table.inc_run(0, values)
+            self.job.clock()
+        self._description.check()
+        if self._handed is not None:
+            self._handed.take(self._handed_table.get_run(0, self._handed.rows))
+        kept, saved = self.job._load()
+        now = self.job._now()
+        if kept is not None:
+            self._load(kept, saved.clock + 1 == now.clock)
+        elif now.clock == 1:
+            self._gradients.get_run(0, self._rows.rows, out=self._means)
+            self._rows.take(self._means)
+            self._read_buffers()
+        elif not now.ended:
+            raise UsageError(
+                f"slot {self.job.slot} has joined at clock {now.clock}, but only the other slots have the weights: "
+                "with DataParallel the number of slots is fixed; run `perdure scale` with the former number"
+            )
+
+    def _load(self, kept: dict[str, Any], newest: bool) -> None:
+        """Load the state of a mark. The step that begins there is repeated."""
+        if not newest and not self.job._now().ended:
+            raise PerdureError("this slot's saved state is older than the checkpoint; this is a bug")
+        given = {"shared": len(self._shared), "state": len(self._state) - 1, "optimizers": len(self._optimizers)}
+        was = {"shared": len(kept["shared"]), "state": len(kept["state"]) - 1, "optimizers": len(kept["optimizers"])}
+        for name, count in given.items():
+            if was[name] != count:
+                raise UsageError(
+                    f"this slot saved the states of {was[name]} objects in {name}, but the program now passes {count}: "
+                    "pass the same objects for the whole job"
+                )
+        with torch.no_grad():
+            for p, value in zip(self._parameters, kept["parameters"], strict=True):
+                p.copy_(value)
+            for buffer, value in zip(self._buffers_now(), kept["buffers"], strict=True):
+                buffer.copy_(value)
+        objects = [*self._optimizers, *self._shared, *self._state]
+        for of, state in zip(objects, [*kept["optimizers"], *kept["shared"], *kept["state"]], strict=True):
+            load(of, state)
+        self._loaders.loaded()
+        self._count = kept["step"]
+        self._share = Share(*kept["share"])
+        if newest:  # otherwise the job has ended, and this process only waits for the others
+            self._repeats = kept["random"]
+            if self._sampler is not None:
+                self._sampler._repeat()
+
+    def _hook(self) -> None:
+        """Install the hooks in PyTorch. They do not keep the model alive."""
+        owner = weakref.ref(self)
+
+        def forward(_: nn.Module, args: Any, output: Any) -> None:
+            if (of := owner()) is not None:
+                of._forward(output)
+
+        def ready(i: int, _: torch.Tensor) -> None:
+            if (of := owner()) is not None:
+                of._ready.add(i)
+
+        def step(i: int, optimizer: Optimizer, *_: Any) -> None:
+            if (of := owner()) is not None:
+                of._before_step(i, optimizer)
+
+        self._undo.append(self.model.register_forward_hook(forward).remove)
+        for i, p in enumerate(self._parameters):
+            self._undo.append(p.register_post_accumulate_grad_hook(functools.partial(ready, i)).remove)
+        for i, optimizer in enumerate(self._optimizers):
+            self._undo.append(optimizer.register_step_pre_hook(functools.partial(step, i)).remove)
+
+    # The loop
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of a loader, and mark where a step begins.
+
+        Args:
+            loader: A Sampler's loader, or an object in ``state``, such as a StatefulDataLoader.
+
+        Raises:
+            Done: The slot's work has ended. The ``with`` block then exits normally.
+            UsageError: The position in the loader is not saved.
+        """
+        if not isinstance(loader, Loader) and not any(of is loader for of in self._state):
+            raise UsageError(
+                f"the position in the {type(loader).__name__} is not saved, so a replacement process would start it "
+                "from the beginning: loop over sampler.loader(loader), or list a StatefulDataLoader in state="
+            )
+        return self._batches(loader)
+
+    def _batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        self._mark()
+        batches = iter(loader)
+        while True:
+            self._mark()
+            self._resume_random()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                if not self._ready:
+                    self._open, self._kept = False, None  # the code after the epoch belongs to no step
+                return
+            yield batch
+
+    def steps(self, count: int) -> Iterator[int]:
+        """Yield the numbers of the steps from the current one to ``count`` - 1, and mark where each begins.
+
+        For programs that draw their batches themselves. Each iteration makes one synchronised backward pass.
+
+        Args:
+            count: The number of steps of the whole training.
+
+        Raises:
+            Done: The slot's work has ended. The ``with`` block then exits normally.
+            UsageError: An iteration made no synchronised backward pass.
+        """
+        while self._count < count:
+            if self._open:
+                raise UsageError(
+                    f"step {self._count} made no synchronised backward pass of the model's output: each iteration over "
+                    "steps must make one"
+                )
+            self._mark()
+            self._resume_random()
+            yield self._count
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Do not synchronise the backward passes of outputs that the model computes within this context.
+
+        Their gradients add up, and the next synchronised pass sends the sums.
+        """
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def _mark(self) -> None:
+        """Begin a step, unless one has begun. Capture the state if a checkpoint ends the step's clock."""
+        if self._open:
+            return
+        if self._ready:
+            names = ", ".join(self._names[i] for i in sorted(self._ready)[:3])
+            raise UsageError(
+                f"gradients of {names} were computed outside of a step, or not from the model's output: call the model "
+                "itself, not its methods, within the loop over batches or steps"
+            )
+        now = self.job._now()
+        if self._repeats is None:
+            if now.ended:
+                raise self._done()
+            self._refuse_share(now.share)
+        self._frozen.check(self._state)
+        self._open, self._synced = True, False
+        self._made += 1
+        ends = now.save_due or 0 < now.end == now.clock + 1
+        if ends and self._repeats is None:
+            self._kept = _state.Encoded(self._captured())
+        if self._kept is not None or self._made <= _CHECKED:
+            self._versions = [(name, t, t._version) for name, t in self._shared_tensors()]
+
+    def _captured(self) -> dict[str, Any]:
+        """Return the state of this moment. Parameters and optimizers are not copied."""
+        return {
+            "parameters": self._parameters,
+            "buffers": [b.clone() for b in self._buffers_now()],
+            "optimizers": [of.state_dict() for of in self._optimizers],
+            "shared": [of.state_dict() for of in self._shared],
+            "state": [copy.deepcopy(of.state_dict()) for of in self._state],
+            "random": _random(),
+            "step": self._count,
+            "share": list(self._share),
+        }
+
+    def _resume_random(self) -> None:
+        """Set the random numbers of the saved mark, at the mark from which this process repeats a step."""
+        if self._repeats is not None and self._repeats is not _SET:
+            _set_random(self._repeats)
+            self._repeats = _SET
+
+    def _shared_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors of the shared state, with names for messages."""
+        yield from zip(self._names, self._parameters, strict=True)
+        for of in [*self._optimizers, *self._shared]:
+            yield from _tensors_of(of.state_dict(), f"the state of {type(of).__name__}")
+
+    def _refuse_share(self, share: Share) -> None:
+        if share != self._share:
+            raise UsageError(
+                f"the job now has {share.of} slots instead of {self._share.of}: with DataParallel the number of slots "
+                f"is fixed; run `perdure scale {self._share.of}`"
+            )
+
+    # A step
+
+    def _forward(self, output: Any) -> None:
+        """Prepare the backward pass of an output of the model."""
+        if not torch.is_grad_enabled():
+            return
+        outputs = [t for t in _outputs(output) if t.requires_grad]
+        if not outputs:
+            return
+        if self.require_backward_grad_sync and not self._open:
+            raise UsageError(
+                "the model was called outside of a step, or a second time after the step's synchronised backward pass: "
+                "loop over batches or steps, make one synchronised pass in each step, and use no_sync for others"
+            )
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            self.job._save(kept)
+        each = _Pass(self.require_backward_grad_sync)
+        for t in outputs:
+            t.register_hook(functools.partial(self._output_gradient, each))
+
+    def _output_gradient(self, each: _Pass, _: torch.Tensor) -> None:
+        """Let the backward pass that reaches an output end with the exchange, if it is synchronised."""
+        if each.synchronised and not each.queued:
+            each.queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._end_backward, each))
+
+    def _end_backward(self, each: _Pass) -> None:
+        """Replace the gradients by their means over all slots."""
+        each.queued = False
+        if not self._open:
+            raise UsageError(
+                "a second synchronised backward pass in one step: sum up the losses, or compute all but the last "
+                "within no_sync; closures (LBFGS) and steps of two passes (SAM) are not supported"
+            )
+        for name, tensor, version in self._versions:
+            if tensor._version != version:
+                raise UsageError(
+                    f"{name} was changed between the start of the step and the end of backward, where the shared state "
+                    "must not change: change it after backward, or keep it in a buffer of the model"
+                )
+        self._versions = []
+        if self._repeats is None:
+            self._exchange()
+        elif self._sampler is not None:
+            self._sampler._after_clock(advanced=False)
+        self._take_means()
+        self._repeats = None
+        self._ready.clear()
+        self._stepped.clear()
+        self._open, self._synced = False, True
+        self._count += 1
+        self._loaders.stepped()
+
+    def _exchange(self) -> None:
+        """End the clock with this slot's gradients."""
+        before = self.job._now()
+        if before.ended:
+            raise self._done()
+        weight = 1.0 if self._sampler is None else float(self._sampler._place.samples)
+        values = self._gradients.deltas()
+        flat = torch.from_numpy(values.reshape(-1))
+        ends = [*self._rows.starts[1:-1], self._rows.rows] if self._parameters else []
+        with torch.no_grad():
+            for i, (p, start, end) in enumerate(zip(self._parameters, self._rows.starts, ends, strict=False)):
+                place = flat[start * _DIM : start * _DIM + p.numel()].view(p.shape)
+                flat[start * _DIM + p.numel() : end * _DIM] = 0
+                if i not in self._ready:
+                    place.zero_()
+                    continue
+                grad = p.grad
+                if grad is None or grad.layout != torch.strided or grad.requires_grad:
+                    how = "sparse" if grad is not None and grad.layout != torch.strided else "part of a graph"
+                    raise UsageError(
+                        f"the gradient of {self._names[i]} is {how}; use sparse=False, and backward without "
+                        "create_graph=True"
+                    )
+                place.copy_(grad)
+                if weight != 1:
+                    place.mul_(weight)
+        self._flag_table.inc_run(0, self._flags.written(weight, self._ready, self._checksum()))
+        self._send_buffers()
+        self.job.clock()
+        now = self.job._now()
+        if now.generation != before.generation:
+            raise RolledBack("the job was rolled back; exit, and start this program again")
+        if now.clock == before.clock:
+            raise self._done()
+
+    def _take_means(self) -> None:
+        """Set the gradients to the means of the clock that has ended."""
+        flags = self._flag_table.get_run(0, self._flags.rows).reshape(-1)
+        self._gradients.get_run(0, self._rows.rows, out=self._means)
+        total, senders = float(flags[0]), int(flags[1])
+        if senders != self._share.of:
+            if self.job.ended:
+                raise self._done()
+            raise UsageError(
+                f"{self._share.of - senders} of {self._share.of} slots sent no gradients in this clock: all slots must "
+                "make the same number of steps"
+            )
+        if not self._flags.equal(flags):
+            raise PerdureError(
+                f"the weights of the slots differ in step {self._count}: all machines must compute the same bits, with "
+                "the same version of torch, kind of processor and number of threads, and objects that change the "
+                "weights must be in shared="
+            )
+        has = flags[_HEAD:]
+        self._poisoned = ""
+        finite = bool(np.isfinite(self._means.sum(dtype=np.float64)))
+        with torch.no_grad():
+            for i, (p, (_, mean)) in enumerate(zip(self._parameters, self._rows.views(self._means), strict=True)):
+                if not has[i]:
+                    continue
+                if not finite and not self._poisoned and not bool(torch.isfinite(mean).all()):
+                    self._poisoned = self._names[i]
+                if p.grad is None:
+                    p.grad = torch.empty_like(p)
+                if p.grad.dtype == torch.float32 and p.grad.is_cpu:
+                    torch.div(mean, total, out=p.grad)
+                else:
+                    p.grad.copy_(mean / total)
+        self._read_buffers()
+
+    def _before_step(self, i: int, optimizer: Optimizer) -> None:
+        """Refuse an optimizer's step that the other slots would not make in the same way."""
+        if not self._synced or i in self._stepped:
+            raise UsageError(
+                f"{type(optimizer).__name__} makes a step without a synchronised backward pass since its last one: the "
+                "slots would train different weights"
+            )
+        self._stepped.add(i)
+        if self._poisoned and getattr(optimizer, "found_inf", None) is None:
+            raise NonFinite(
+                f"the mean gradient of {self._poisoned} contains NaN or Inf in step {self._count - 1}; check the loss "
+                "and the learning rate, or use a GradScaler"
+            )
+
+    def _checksum(self) -> int:
+        """Return a checksum of a part of the weights. The parts take turns."""
+        check, turn = 0, self._count % _PARTS
+        for p in self._parameters:
+            flat = p.detach().reshape(-1)
+            each = -(-flat.numel() // _PARTS)
+            part = flat[turn * each : (turn + 1) * each]
+            if part.numel():
+                check = zlib.crc32(part.cpu().contiguous().view(torch.uint8).numpy().data, check)
+        return check
+
+    # Buffers: those of the slot with rank 0, as in DistributedDataParallel
+
+    def _buffers_now(self) -> list[torch.Tensor]:
+        """Return the model's buffers: a module may have assigned a new tensor to one."""
+        now = _buffers_of(self.model)
+        for name in self._buffer_names:
+            if name not in now:
+                raise UsageError(f"the buffer {name} was removed; the buffers of the model must stay the same")
+        return [now[name] for name in self._buffer_names]
+
+    def _send_buffers(self) -> None:
+        if self._buffers is not None and self.job.share.rank == 0:
+            self._buffers.tensors = self._buffers_now()
+            values = np.zeros((self._buffers.rows, _DIM), np.float32)
+            self._buffers.put(values)
+            self._buffer_table.inc_run(0, values)
+
+    def _read_buffers(self) -> None:
+        if self._buffers is not None:
+            self._buffers.tensors = self._buffers_now()
+            self._buffers.take(self._buffer_table.get_run(0, self._buffers.rows))
+
+    # The end
+
+    def _done(self) -> Done:
+        self._ending.cut = True
+        return Done("the slot's work has ended; leave the training loop")
+
+    def _step_without_samples(self) -> None:
+        raise UsageError(
+            "the last batch of the epoch has no sample for this slot, which then could not make the optimizer's step: "
+            "choose drop_last=True"
+        )
+
+    @functools.cached_property
+    def _ending(self) -> Ending:
+        return Ending(self.job, "first")
+
+    def export(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
+        """Write this process's model in the safetensors format, with the tensors of the model's state_dict.
+
+        All slots write the same tensors after the same step. The file is complete or absent. Needs the package
+        safetensors. ``perdure export`` cannot write the model, because the servers do not have it.
+
+        Args:
+            path: The file. An existing one is replaced.
+            partial: Whether to omit tensors that cannot be written.
+
+        Raises:
+            UsageError: The state_dict has values that safetensors cannot hold, or safetensors is not installed.
+        """
+        values: dict[str, torch.Tensor | None] = {}
+        values.update(zip(self._names, self._parameters, strict=True))
+        values.update(zip(self._buffer_names, self._buffers_now(), strict=True))
+        values.update(self._frozen.values())
+        self._description.export(path, values, partial, self.job.version)
+
+    def finish(self) -> None:
+        """End this slot's work and wait for all slots."""
+        left: Left | None = self._loaders.left()
+        self._ending.say(left)
+        self.job._to_end(lambda: None)
+        self.job.finish()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def __enter__(self) -> DataParallel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool | None:
+        try:
+            if kind is None or kind is Done:
+                self.finish()
+        finally:
+            self._let_go()
+        return kind is Done
+
+
+_SET = object()  # replaces the random numbers of a step that is repeated, once they are set
+
+
+@dataclasses.dataclass
+class _Pass:
+    """A backward pass of an output of the model."""
+
+    synchronised: bool
+    queued: bool = False  # whether its end is queued
+
+
+class _Flags:
+    """The layout of the flags of a clock, which the servers sum up.
+
+    The values are the weight of the slot's gradients; 1, so that the sum counts the slots; the four bytes of a checksum
+    and their squares; and for each parameter whether the slot has a gradient.
+
+    Args:
+        count: The number of parameters.
+        shards: The number of shards. A table needs a row for each.
+    """
+
+    def __init__(self, count: int, shards: int) -> None:
+        self.rows = max(-(-(_HEAD + count) // _DIM), shards)
+
+    def written(self, weight: float, ready: Iterable[int], check: int) -> np.ndarray[Any, Any]:
+        """Return the flags of one slot."""
+        flags = np.zeros((self.rows, _DIM), np.float32)
+        flat = flags.reshape(-1)
+        parts = np.array([check >> 8 * i & 0xFF for i in range(4)], np.float32)
+        flat[:2], flat[2:6], flat[6:10] = (weight, 1), parts, parts**2
+        flat[[_HEAD + i for i in ready]] = 1
+        return flags
+
+    @staticmethod
+    def equal(flags: np.ndarray[Any, Any]) -> bool:
+        """Reports whether all slots have sent the same checksum: the sum of squares is least for equal values."""
+        senders = int(flags[1])
+        if senders > _MOST_COMPARED:
+            return True
+        return all(senders * int(flags[6 + i]) == int(flags[2 + i]) ** 2 for i in range(4))
+
+
+def _trained_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[tuple[str, nn.Parameter]]:
+    """Return the trained parameters. Each must be in an optimizer."""
+    trained = [(n, p) for n, p in named_parameters(model) if p.requires_grad]
+    known = {p for _, p in trained}
+    held = {p for of in optimizers for group in of.param_groups for p in group["params"]}
+    frozen = [n for n, p in named_parameters(model) if not p.requires_grad and p in held]
+    if unknown := [p for p in held - known if p.requires_grad]:
+        raise UsageError(f"the optimizer has {len(unknown)} parameters that are not in the model; remove them")
+    if frozen:
+        raise UsageError(
+            f"the optimizer has frozen parameters ({', '.join(frozen[:3])}); pass only trained parameters to it"
+        )
+    if lacks := [n for n, p in trained if p not in held]:
+        raise UsageError(f"no optimizer has {', '.join(lacks[:3])}; pass all trained parameters, or freeze these")
+    if not trained:
+        raise UsageError("the model has no trained parameters")
+    return trained
+
+
+def _refuse_recovery(recovery: str) -> None:
+    """Raise UsageError for strategies without checkpoints, and for those that lose updates without a rollback."""
+    kind, _, options = recovery.partition(":")
+    keeps = "checkpoint:" in options if kind == "chain" else kind in ("checkpoint", "resend")
+    if not keeps or "partial" in options.split(","):
+        why = "loses updates without a rollback" if keeps or kind == "scar" else "keeps no checkpoints"
+        raise UsageError(
+            f"recovery {recovery} {why}, but with DataParallel all roll back to a checkpoint when a process of a slot "
+            "dies: choose resend:auto, checkpoint:C or chain:N,checkpoint:C, or use ServerOptimizer or DiLoCo"
+        )
+
+
+def _refuse_misplaced(shared: Sequence[Any]) -> None:
+    for of in shared:
+        if is_loader(of):
+            raise UsageError(
+                f"shared= contains a {type(of).__name__}, but each slot has its own position in the data; list it in "
+                "state="
+            )
+        if isinstance(of, Optimizer):
+            raise UsageError(f"shared= contains {type(of).__name__}; pass all optimizers as optimizer=[…]")
+
+
+def _refuse_empty_batches(sampler: Any, share: Share) -> None:
+    """Raise UsageError if the last batch of an epoch would have no sample for some slot."""
+    last = sampler.length % sampler._whole(share)
+    if 0 < last < share.of and not sampler._drop_last:
+        raise UsageError(
+            f"the last batch of an epoch has {last} samples for {share.of} slots, but each slot must make each step: "
+            "choose drop_last=True, or another batch size"
+        )
+
+
+def _outputs(output: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in an output of the model."""
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for of in output.values():
+            yield from _outputs(of)
+    elif isinstance(output, (list, tuple)):
+        for of in output:
+            yield from _outputs(of)
+    elif dataclasses.is_dataclass(output):
+        for field in dataclasses.fields(output):
+            yield from _outputs(getattr(output, field.name))
+
+
+def _tensors_of(state: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in a state, with their paths."""
+    if isinstance(state, torch.Tensor):
+        yield path, state
+    elif isinstance(state, Mapping):
+        for key, of in state.items():
+            yield from _tensors_of(of, f"{path}[{plain_name(key)!r}]" if isinstance(key, str) else path)
+    elif isinstance(state, (list, tuple)):
+        for of in state:
+            yield from _tensors_of(of, path)
