@@ -137,6 +137,7 @@ class DataParallel:
         self._ready: set[int] = set()  # parameters whose gradient was computed since the last synchronised pass
         self._open = False  # whether a step has begun
         self._synced = False  # whether its synchronised pass has ended
+        self._over = False  # whether the slot's work had ended at the mark
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
         self._repeats: Any = None  # the saved state from which this process repeats a step first
         self._count = self._made = 0  # steps of the job, and of this process
@@ -289,7 +290,9 @@ class DataParallel:
             except StopIteration:
                 if not self._ready:
                     self._open, self._kept = False, None  # the code after the epoch belongs to no step
-                return
+                return  # also if another slot has ended the job after the last batch
+            if self._over:
+                raise self._done()
             yield batch
 
     def steps(self, count: int) -> Iterator[int]:
@@ -311,6 +314,8 @@ class DataParallel:
                     "steps must make one"
                 )
             self._mark()
+            if self._over:
+                raise self._done()
             self._resume_random()
             yield self._count
 
@@ -337,9 +342,8 @@ class DataParallel:
                 "itself, not its methods, within the loop over batches or steps"
             )
         now = self.job._now()
-        if self._repeats is None:
-            if now.ended:
-                raise self._done()
+        self._over = self._repeats is None and now.ended
+        if self._repeats is None and not now.ended:
             self._refuse_share(now.share)
         self._frozen.check(self._state)
         self._open, self._synced = True, False
