@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Cluster
-from launched import hash_of, kills, launch
+from launched import Death, hash_of, kills, launch
+
+import perdure
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("torchdata")
+nn = torch.nn
+StatefulDataLoader = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
 
 #: What a training in two processes and its reference in one have in common.
 COMMON = """
@@ -37,8 +40,7 @@ def model_of(rank):
 
 
 def loader_of(rank):
-    g = torch.Generator().manual_seed(rank)
-    return StatefulDataLoader(data[rank::WORLD], batch_size=BATCH, shuffle=True, generator=g)
+    return StatefulDataLoader(data[rank::WORLD], batch_size=BATCH, shuffle=True)
 
 
 def optimizer_of(model):
@@ -261,6 +263,7 @@ class Slot:
     def _batches(self) -> Iterator[Any]:
         of, batch = self.of, self.of["BATCH"]
         loader = of["loader_of"](self.rank)
+        loader.generator = torch.Generator()  # as DataParallel does, so that the order follows from torch's seed
         for epoch in range(1000):
             if self.how == "steps":
                 yield of["drawn"]()
@@ -340,3 +343,92 @@ def test_same_model_through_deaths(
     assert kills(tmp_path, "storm") >= len(deaths)
     if how != "steps":
         assert set(got[1]) == {EPOCHS}
+
+
+def lives(folder: Path, life: Callable[[perdure.Job, int], Any], deaths: int, *flags: str) -> Any:
+    """Train in the only slot of a job with a checkpoint every 3 clocks, and simulate deaths of its process.
+
+    Args:
+        life: Trains until the next death, which it raises. It receives the job and the number of that death.
+
+    Returns:
+        The result of the last life.
+    """
+    given = ["--workers", "1", "--servers", "1", "--clocks", "1000", "--recovery", "checkpoint:3", *flags]
+    cluster = Cluster(folder, *given)
+    try:
+        for number in range(deaths):
+            with pytest.raises(Death), cluster.join(0) as job:
+                life(job, number)
+        with cluster.join(0) as job:
+            return life(job, deaths)
+    finally:
+        cluster.end()
+
+
+class Kept:
+    """A counter of the program."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"n": self.n}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.n = state["n"]
+
+
+#: The batches, counted from 1, at which the process dies, and where in the code of a step.
+PLACES = [(1, "batch"), (6, "forward"), (8, "backward"), (9, "batch"), (10, "step"), (14, "epoch"), (17, "backward")]
+
+
+@pytest.mark.parametrize(
+    ("generator", "workers"),
+    [
+        (False, 0),
+        (False, 1),
+        pytest.param(True, 0, marks=pytest.mark.xfail(strict=True, reason="torchdata restores only the current epoch")),
+    ],
+)
+def test_deaths_everywhere(tmp_path: Path, generator: bool, workers: int) -> None:
+    """The process dies at each point of the loop. Schedulers of epochs make each step once."""
+
+    def life(job: perdure.Job, number: int) -> Any:
+        at, where = places[number] if number < len(places) else (0, "")
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1))
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.7)
+        g = torch.Generator().manual_seed(8) if generator else None
+        own: dict[str, Any] = {"num_workers": workers, "generator": g, "drop_last": True}
+        loader = StatefulDataLoader(torch.randn(22, 4), batch_size=3, shuffle=True, **own)
+        kept, lr, made = Kept(), [], []
+
+        def die(here: str) -> None:
+            if (kept.n, here) == (at, where):
+                raise Death
+
+        with perdure.DataParallel(job, model, optimizer, shared=[scheduler], state=[kept, loader]) as training:
+            for _ in job.epochs(3):
+                for x in training.batches(loader):
+                    kept.n += 1
+                    die("batch")
+                    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+                    die("forward")
+                    loss.backward()
+                    die("backward")
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    made.append(x.sum().item())
+                    die("step")
+                scheduler.step()
+                die("epoch")
+                lr.append(scheduler.get_last_lr())
+        assert scheduler.last_epoch == 3
+        return hash_of(model), kept.n, lr[-1], made[-4:]
+
+    places: list[tuple[int, str]] = []
+    undisturbed = lives(tmp_path / "calm", life, 0)
+    places = PLACES
+    assert lives(tmp_path / "storm", life, len(places)) == undisturbed
