@@ -254,7 +254,8 @@ class DataParallel:
             if (of := owner()) is not None:
                 of._before_step(i, optimizer)
 
-        self._undo.append(self.model.register_forward_hook(forward).remove)
+        # model.compile() would compile the hook as well.
+        self._undo.append(self.model.register_forward_hook(torch.compiler.disable(forward)).remove)
         for i, p in enumerate(self._parameters):
             self._undo.append(p.register_post_accumulate_grad_hook(functools.partial(ready, i)).remove)
         for i, optimizer in enumerate(self._optimizers):
