@@ -432,3 +432,339 @@ def test_deaths_everywhere(tmp_path: Path, generator: bool, workers: int) -> Non
     undisturbed = lives(tmp_path / "calm", life, 0)
     places = PLACES
     assert lives(tmp_path / "storm", life, len(places)) == undisturbed
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(
+            "forward",
+            marks=pytest.mark.xfail(strict=True, reason="the repeated step sends the program's own updates again"),
+        ),
+        "step",
+    ],
+)
+def test_own_table(tmp_path: Path, where: str) -> None:
+    """Updates of the program's own table count once, whether the program makes them before or after backward."""
+
+    def life(job: perdure.Job, number: int) -> list[float]:
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        counts = job.table("counts", rows=10, dim=1, rule=perdure.Add())
+        with perdure.DataParallel(job, model, optimizer) as training:
+            for step in training.steps(10):
+                if where == "forward":
+                    counts.inc([step], [[1.0]])
+                if number == 0 and step == 7:
+                    raise Death
+                model(torch.ones(1, 2)).sum().backward()
+                if where == "step":
+                    counts.inc([step], [[1.0]])
+            total: list[float] = counts.get_run(0, 10).ravel().tolist()  # with updates that are not sent yet
+        return total
+
+    assert lives(tmp_path, life, 1) == [1.0] * 10
+
+
+#: The parts of a training that a case may replace.
+PARTS = """
+import contextlib, copy, dataclasses, hashlib
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+AdamW, SGD = torch.optim.AdamW, torch.optim.SGD
+
+
+def model_of():
+    return nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 2))
+
+
+def optimizers_of(model):
+    return [AdamW(model.parameters(), 1e-2)]
+
+
+def shared_of(model, optimizers):
+    return []
+
+
+def loss_of(model, x, rank, step):
+    return model(x).square().mean()
+
+
+def backward(loss, shared):
+    loss.backward()
+
+
+def after(model, optimizers, shared):
+    for of in optimizers:
+        of.step()
+        of.zero_grad()
+
+
+def made(seed):
+    torch.manual_seed(seed)
+    model = model_of()
+    optimizers = optimizers_of(model)
+    return model, optimizers, shared_of(model, optimizers)
+
+
+def x_of(rank, step):
+    return torch.randn(8, 6, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def digest(*of):
+    h = hashlib.sha256()
+
+    def add(value):
+        if isinstance(value, torch.Tensor):
+            h.update(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        elif isinstance(value, dict):
+            for key, each in value.items():
+                add(key), add(each)
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                add(each)
+        else:
+            h.update(repr(value).encode())
+
+    add([each.state_dict() for each in of])
+    return h.hexdigest()
+"""
+
+WITH_PERDURE = """
+import perdure
+model, optimizers, shared = made(job.slot)
+with perdure.DataParallel(job, model, optimizers, shared=shared) as training:
+    for step in training.steps(6):
+        backward(loss_of(model, x_of(job.slot, step), job.slot, step), shared)
+        after(model, optimizers, shared)
+result = digest(model, *optimizers, *shared)
+"""
+
+CASES = {
+    "two optimizers": """
+def optimizers_of(model):
+    return [SGD(model[0].parameters(), 0.1, momentum=0.9), AdamW(model[2].parameters(), 1e-2)]
+""",
+    "fused": """
+def optimizers_of(model):
+    return [AdamW(model.parameters(), 1e-2, fused=True)]
+""",
+    "averages and plateau": """
+def shared_of(model, optimizers):
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    return [average, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizers[0], patience=0)]
+
+def after(model, optimizers, shared):
+    optimizers[0].step()
+    optimizers[0].zero_grad()
+    shared[0].update_parameters(model)
+    shared[1].step(model[0].weight.square().sum().item())
+""",
+    "autocast": """
+def loss_of(model, x, rank, step):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return model(x).square().mean()
+""",
+    "bfloat16": """
+def model_of():
+    return nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 2)).to(torch.bfloat16)
+
+def loss_of(model, x, rank, step):
+    return model(x.to(torch.bfloat16)).square().mean()
+""",
+    "dictionary": """
+class Model(nn.Linear):
+    def forward(self, x):
+        return {"out": {"of": super().forward(x)}, "n": 3}
+
+def model_of():
+    return Model(6, 2)
+
+def loss_of(model, x, rank, step):
+    return model(x)["out"]["of"].square().mean()
+""",
+    "tuple": """
+class Model(nn.Linear):
+    def forward(self, x):
+        of = super().forward(x)
+        return of.detach(), [of, of * 2]
+
+def model_of():
+    return Model(6, 2)
+
+def loss_of(model, x, rank, step):
+    return model(x)[1][step % 2].square().mean()
+""",
+    "data class": """
+@dataclasses.dataclass
+class Output:
+    loss: torch.Tensor
+    logits: torch.Tensor
+
+class Model(nn.Linear):
+    def forward(self, x):
+        of = super().forward(x)
+        return Output(of.square().mean(), of)
+
+def model_of():
+    return Model(6, 2)
+
+def loss_of(model, x, rank, step):
+    return model(x).loss
+""",
+    "inputs with gradients": """
+def loss_of(model, x, rank, step):
+    x.requires_grad_()
+    return model(x).square().mean()
+""",
+    "compiled": """
+def model_of():
+    return torch.compile(nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 2)), backend="aot_eager")
+
+def optimizers_of(model):
+    return [AdamW(model.parameters(), 1e-2)]
+""",
+    "compiled in place": """
+def model_of():
+    model = nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 2))
+    model.compile(backend="aot_eager")
+    return model
+""",
+    "buffers": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(6, 10), nn.BatchNorm1d(10)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("steps", torch.tensor(0), persistent=False)
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        self.steps += 1
+        return self.norm(self.linear(x - self.mean))
+
+def model_of():
+    return Model()
+
+def loss_of(model, x, rank, step):
+    return model(x).square().mean() + model.linear.weight.sum() / 100
+""",
+    "conditional": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.unused = nn.Linear(6, 2), nn.Linear(6, 2), nn.Linear(6, 2)
+
+    def forward(self, x, rank, step):
+        return self.first(x) + self.second(x) if rank == 1 and step != 3 else self.first(x)
+
+def model_of():
+    return Model()
+
+def loss_of(model, x, rank, step):
+    global seen
+    seen = step
+    return model(x, rank, step).square().mean()
+
+def after(model, optimizers, shared):
+    assert model.unused.weight.grad is None
+    assert (model.second.weight.grad is None) == (seen == 3)
+    assert seen == 3 or model.second.weight.grad.abs().sum() > 0
+    optimizers[0].step()
+    optimizers[0].zero_grad()
+""",
+    "scaler": """
+def shared_of(model, optimizers):
+    return [torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)]
+
+def loss_of(model, x, rank, step):
+    return model(x).square().mean() * (float("inf") if rank == 1 and step == 2 else 1.0)
+
+def backward(loss, shared):
+    shared[0].scale(loss).backward()
+
+def after(model, optimizers, shared):
+    shared[0].unscale_(optimizers[0])
+    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    shared[0].step(optimizers[0])
+    shared[0].update()
+    optimizers[0].zero_grad()
+""",
+}
+CASES["gradients of zero"] = CASES["conditional"].split("def after")[0] + """
+def after(model, optimizers, shared):
+    optimizers[0].step()
+    optimizers[0].zero_grad(set_to_none=False)
+"""
+CASES["fused with a scaler"] = CASES["fused"] + CASES["scaler"].replace("shared[0].unscale_(optimizers[0])", "").replace(
+    "nn.utils.clip_grad_norm_(model.parameters(), 0.5)", ""
+)
+for reentrant in (True, False):
+    CASES[f"checkpoint, {reentrant}"] = f"""
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 10), nn.Linear(10, 10), nn.Linear(10, 2)
+
+    def forward(self, x):
+        of = checkpoint(lambda v: self.b(torch.tanh(self.b(v))), self.a(x), use_reentrant={reentrant})
+        return self.c(checkpoint(lambda v: self.b(v).tanh(), of, use_reentrant={reentrant}))
+
+def model_of():
+    return Model()
+"""
+    CASES[f"all in a checkpoint, {reentrant}"] = f"""
+def loss_of(model, x, rank, step):
+    return checkpoint(model, x.requires_grad_(), use_reentrant={reentrant}).square().mean()
+"""
+
+
+def program_of(case: str, program: str) -> str:
+    head, foot = PARTS.split("\n\ndef made(")
+    return f"{head}\n{case}\n\ndef made({foot}{program}"
+
+
+def in_one_process(case: str) -> str:
+    """Return the digest of two slots trained in this process, with the mean of their gradients."""
+    of: dict[str, Any] = {"__name__": "reference"}
+    exec(program_of(case, ""), of)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        slots = [of["made"](rank) for rank in range(2)]
+        first, second = (model for model, *_ in slots)
+        second.load_state_dict(first.state_dict())
+        for step in range(6):
+            for rank, (model, _, shared) in enumerate(slots):
+                of["backward"](of["loss_of"](model, of["x_of"](rank, step), rank, step), shared)
+            for a, b in zip(first.parameters(), second.parameters(), strict=True):
+                if a.grad is not None or b.grad is not None:
+                    sums = sum(g.float() for g in (a.grad, b.grad) if g is not None)
+                    a.grad, b.grad = ((sums / 2).to(a.dtype) for _ in range(2))
+            for a, b in zip(first.buffers(), second.buffers(), strict=True):
+                b.copy_(a)
+            for slot in slots:
+                of["after"](*slot)
+        digests = [of["digest"](model, *optimizers, *shared) for model, optimizers, shared in slots]
+        assert digests[0] == digests[1]
+        return str(digests[0])
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_features(tmp_path: Path, pair: Pair, name: str) -> None:
+    said = results_of(pair.run(tmp_path, program_of(CASES[name], WITH_PERDURE)))
+    assert said == [in_one_process(CASES[name])] * 2
+
+
+def test_not_finite(tmp_path: Path, pair: Pair) -> None:
+    """Without a scaler the step is refused in all slots, with the name of the parameter."""
+    case = """
+def loss_of(model, x, rank, step):
+    return model(x).square().mean() + (model[2].bias.sum() * float("inf") if rank == 1 and step == 2 else 0.0)
+"""
+    said = pair.run(tmp_path, program_of(case, WITH_PERDURE))
+    assert [of["error"] for of in said] == ["NonFinite"] * 2, said
+    assert all("2.bias" in of["text"] and "step 2" in of["text"] for of in said)
