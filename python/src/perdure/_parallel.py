@@ -100,6 +100,8 @@ class DataParallel:
     ) -> None:
         if job._trained:
             raise UsageError("this job already trains a model; start another job for a second one")
+        if job.spec["consistency"] != "bsp":
+            raise UsageError(f"DataParallel does not work with consistency {job.spec['consistency']}; choose bsp")
         _refuse_recovery(job.spec["recovery"])
         refuse_island(model)
         refuse_without_values(model)
