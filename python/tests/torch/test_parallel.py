@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Cluster
+from conftest import SMALL, Cluster
 from launched import Death, hash_of, kills, launch
 
 import perdure
@@ -33,15 +35,12 @@ x = torch.randn(SAMPLES, 12, generator=torch.Generator().manual_seed(7))
 y = (x @ torch.randn(12, 3, generator=torch.Generator().manual_seed(8))).argmax(1)
 data = list(zip(range(SAMPLES), x, y))
 
-
 def model_of(rank):
     torch.manual_seed(5 + rank)
     return nn.Sequential(nn.Linear(12, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 3))
 
-
 def loader_of(rank):
     return StatefulDataLoader(data[rank::WORLD], batch_size=BATCH, shuffle=True)
-
 
 def optimizer_of(model):
     decayed = [p for p in model.parameters() if p.ndim > 1]
@@ -50,15 +49,12 @@ def optimizer_of(model):
     optimizer = torch.optim.AdamW(groups, 1e-2, weight_decay=0.1)
     return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
 
-
 def drawn():
     ids = torch.randint(SAMPLES, (BATCH,))
     return ids, x[ids], y[ids]
 
-
 def loss_of(model, batch):
     return nn.functional.cross_entropy(model(batch[1]), batch[2])
-
 
 def update(model, optimizer, scheduler):
     nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -90,7 +86,6 @@ class Counts:
     def load_state_dict(self, state):
         self.values = state["values"]
 
-
 how, accumulation = given["how"], given["accumulation"]
 model, counts, loader = model_of(job.slot), Counts(), loader_of(job.slot)
 table = job.table("counts", SAMPLES, dim=1, rule=perdure.Add()) if given.get("table") else None
@@ -100,12 +95,10 @@ if how == "sampler":
     loader = sampler.loader(DataLoader(data, batch_sampler=sampler))
 state = [counts, loader] if how == "batches" else [counts]
 
-
 def count(batch):
     counts.add(batch[0])
     if table is not None:
         table.inc(batch[0].numpy(), torch.ones(len(batch[0]), 1).numpy())
-
 
 with perdure.DataParallel(job, model, optimizer, shared=[scheduler], state=state) as training:
     if how == "steps":
@@ -474,32 +467,25 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 AdamW, SGD = torch.optim.AdamW, torch.optim.SGD
 
-
 def model_of():
     return nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 2))
-
 
 def optimizers_of(model):
     return [AdamW(model.parameters(), 1e-2)]
 
-
 def shared_of(model, optimizers):
     return []
-
 
 def loss_of(model, x, rank, step):
     return model(x).square().mean()
 
-
 def backward(loss, shared):
     loss.backward()
-
 
 def after(model, optimizers, shared):
     for of in optimizers:
         of.step()
         of.zero_grad()
-
 
 def made(seed):
     torch.manual_seed(seed)
@@ -507,10 +493,8 @@ def made(seed):
     optimizers = optimizers_of(model)
     return model, optimizers, shared_of(model, optimizers)
 
-
 def x_of(rank, step):
     return torch.randn(8, 6, generator=torch.Generator().manual_seed(100 * step + rank))
-
 
 def digest(*of):
     h = hashlib.sha256()
@@ -692,14 +676,17 @@ def after(model, optimizers, shared):
     optimizers[0].zero_grad()
 """,
 }
-CASES["gradients of zero"] = CASES["conditional"].split("def after")[0] + """
+CASES["gradients of zero"] = (
+    CASES["conditional"].split("def after")[0]
+    + """
 def after(model, optimizers, shared):
     optimizers[0].step()
     optimizers[0].zero_grad(set_to_none=False)
 """
-CASES["fused with a scaler"] = CASES["fused"] + CASES["scaler"].replace("shared[0].unscale_(optimizers[0])", "").replace(
-    "nn.utils.clip_grad_norm_(model.parameters(), 0.5)", ""
 )
+CASES["fused with a scaler"] = CASES["fused"] + CASES["scaler"].replace(
+    "shared[0].unscale_(optimizers[0])", ""
+).replace("nn.utils.clip_grad_norm_(model.parameters(), 0.5)", "")
 for reentrant in (True, False):
     CASES[f"checkpoint, {reentrant}"] = f"""
 class Model(nn.Module):
@@ -768,3 +755,244 @@ def loss_of(model, x, rank, step):
     said = pair.run(tmp_path, program_of(case, WITH_PERDURE))
     assert [of["error"] for of in said] == ["NonFinite"] * 2, said
     assert all("2.bias" in of["text"] and "step 2" in of["text"] for of in said)
+
+
+def refuses(match: str) -> Any:
+    return pytest.raises(perdure.UsageError, match=match)
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[perdure.Job]:
+    """A job whose only worker is this process."""
+    with perdure.start(servers=1, out=tmp_path / "run", args=SMALL) as of:
+        yield of
+
+
+class Odd:
+    """An object whose state cannot be saved."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"of": object()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def test_refused_at_the_start(one: perdure.Job) -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    of, other = list(model.parameters()), list(nn.Linear(2, 2).parameters())
+    sgd = torch.optim.SGD(of, 0.1)
+    loader = StatefulDataLoader([1, 2])
+
+    def make(optimizer: Any = sgd, **settings: Any) -> Any:
+        return perdure.DataParallel(one, model, optimizer, **settings)
+
+    with refuses("not in the model"):
+        make(torch.optim.SGD([*of, *other], 0.1))
+    with refuses(r"1\.weight, 1\.bias"):
+        make(torch.optim.SGD(of[:2], 0.1))
+    with refuses("StatefulDataLoader"):
+        make(shared=[loader])
+    with refuses("SGD"):
+        make(shared=[torch.optim.SGD(of, 0.1)])
+    for name in ("shared", "state"):
+        with refuses("state of Odd"):
+            make(**{name: [Odd()]})
+    model[0].bias.requires_grad_(False)
+    with refuses(r"0\.bias"):
+        make()
+    model.requires_grad_(False)
+    with refuses("trained parameters"):
+        make(torch.optim.SGD([torch.ones(1)], 0.1))
+    with refuses("float64"):
+        model.to(torch.float64).requires_grad_()
+        make()
+    model.float()
+    was = one.spec["recovery"]
+    for recovery in ("none", "chain:2", "stateless", "scar:160,1/8", "checkpoint:5,partial", "resend:auto,partial"):
+        one.spec["recovery"] = recovery
+        with refuses("recovery"):
+            make()
+    one.spec["recovery"] = was
+    assert one.now == 0
+    with make(state=[loader]) as training:
+        for plain in ([1, 2], torch.utils.data.DataLoader([1, 2]), StatefulDataLoader([1, 2])):
+            with refuses(type(plain).__name__):
+                training.batches(plain)
+        with refuses("already trains"):
+            make()
+        with refuses("Sampler"):
+            perdure.Sampler(one, 10, 2)
+
+
+@pytest.mark.parametrize("consistency", ["ssp:2", "asp"])
+def test_consistency(tmp_path: Path, consistency: str) -> None:
+    model = nn.Linear(3, 2)
+    with perdure.start(servers=1, out=tmp_path / "run", args=SMALL, consistency=consistency) as job:
+        with refuses("choose bsp$"):
+            perdure.DataParallel(job, model, torch.optim.SGD(model.parameters(), 0.1))
+
+
+class Methods(nn.Module):
+    """A model with a frozen parameter, and with other methods than ``forward``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.table = nn.Linear(3, 2), nn.Embedding(4, 3, sparse=True)
+        self.short = nn.Embedding(4, 3, max_norm=0.1)
+        self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+
+    def forward(self, x: Any, how: str = "") -> Any:
+        if how == "sparse":
+            x = self.table(torch.tensor([1, 2]))
+        elif how == "max_norm":
+            x = self.short(torch.tensor([1, 2]))
+        return self.linear(x) * self.frozen
+
+
+X = torch.ones(4, 3)
+#: The code of a step, in which ``model``, ``optimizer`` and ``training`` are known, and the expected message.
+STEPS_REFUSED = {
+    "second pass": ("model(X).sum().backward(); model(X).sum().backward()", "second time"),
+    "second backward": ("a, b = model(X), model(X); a.sum().backward(); b.sum().backward()", "second synchronised"),
+    "method": ("model.linear(X).sum().backward(); optimizer.step()", "SGD makes a step without a synchronised"),
+    "no pass": ("optimizer.step()", "SGD makes a step without a synchronised"),
+    "only without synchronisation": ("with training.no_sync(): model(X).sum().backward()\noptimizer.step()", "SGD"),
+    "two steps": ("model(X).sum().backward(); optimizer.step(); optimizer.step()", "SGD makes a step without"),
+    "sparse": ("model(X, 'sparse').sum().backward()", r"table\.weight is sparse"),
+    "graph": ("model(X).square().sum().backward(create_graph=True)", "create_graph"),
+    "max_norm": ("model(X, 'max_norm').sum().backward()", r"short\.weight was changed"),
+    "unfrozen": ("model.frozen.requires_grad_(); model(X).sum().backward()", "frozen was frozen"),
+    "nothing": ("pass", "step 0 made no synchronised"),
+    "method alone": ("model.linear(X).sum().backward()", "step 0 made no synchronised"),
+    "closure": ("optimizer.step(lambda: model(X).sum().backward())", "LBFGS makes a step without"),
+}
+
+
+@pytest.mark.parametrize("name", STEPS_REFUSED)
+def test_refused_in_a_step(one: perdure.Job, name: str) -> None:
+    code, said = STEPS_REFUSED[name]
+    model = Methods()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.LBFGS(trained) if name == "closure" else torch.optim.SGD(trained, 0.1)
+    with refuses(said), perdure.DataParallel(one, model, optimizer) as training:
+        for _ in training.steps(2):
+            exec(code, {"model": model, "optimizer": optimizer, "training": training, "X": X})
+
+
+def test_called_outside_of_the_loop(one: perdure.Job) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with perdure.DataParallel(one, model, optimizer) as training:
+        with refuses("outside of a step"):
+            model(X)
+        with torch.no_grad():
+            model(X)
+        for _ in training.steps(2):
+            model(X).sum().backward()
+            with torch.no_grad():
+                model(X)
+            optimizer.step()
+            optimizer.zero_grad()
+        with refuses("outside of a step"):
+            model(X)
+        with training.no_sync():  # such as a penalty that the program computes for itself
+            torch.autograd.grad(model(X).sum(), model.weight)
+
+
+def test_momentum_encoder_in_forward(one: perdure.Job) -> None:
+    class Model(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            average.update_parameters(plain)
+            return super().forward(x)
+
+    plain = nn.Linear(3, 2)
+    average = torch.optim.swa_utils.AveragedModel(plain)
+    model = Model(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with refuses("AveragedModel"), perdure.DataParallel(one, model, optimizer, shared=[average]) as training:
+        for _ in training.steps(2):
+            model(X).sum().backward()
+
+
+def test_slots_that_differ(tmp_path: Path, pair: Pair) -> None:
+    """A slot that has changed a weight by itself ends the training in all slots, once its part is compared."""
+    case = """
+def after(model, optimizers, shared):
+    optimizers[0].step()
+    optimizers[0].zero_grad()
+    if original:  # the seed of this slot is 1
+        with torch.no_grad():
+            model[0].weight[0, 0] += 1e-7
+
+original = 0
+
+def made_by(rank):
+    global original
+    original = rank
+"""
+    program = program_of(case, "made_by(job.slot)" + WITH_PERDURE.replace("steps(6)", "steps(200)"))
+    said = pair.run(tmp_path, program)
+    assert [of["error"] for of in said] == ["PerdureError"] * 2, said
+    assert all("the weights of the slots differ in step" in of["text"] for of in said)
+
+
+def test_last_batch_without_samples(tmp_path: Path, pair: Pair) -> None:
+    program = """
+import perdure, torch
+model = torch.nn.Linear(3, 2)
+sampler = perdure.Sampler(job, given["length"], 4, drop_last=given["drop_last"])
+perdure.DataParallel(job, model, torch.optim.SGD(model.parameters(), 0.1))
+"""
+    said = pair.run(tmp_path / "refused", program, length=17, drop_last=False)
+    assert said[0]["error"] == said[1]["error"] == "UsageError"
+    assert all("drop_last=True" in of["text"] for of in said)
+    results_of(pair.run(tmp_path / "dropped", program, length=17, drop_last=True))
+    results_of(pair.run(tmp_path / "shared", program, length=18, drop_last=False))
+
+
+def test_scale(tmp_path: Path, pair: Pair) -> None:
+    """The number of slots cannot change."""
+    case = """
+def after(model, optimizers, shared):
+    optimizers[0].step()
+    optimizers[0].zero_grad()
+    if seen == 3 and scale[0] == 0:
+        import subprocess
+        subprocess.run([*scale[1:], "3", "--at", "8"], check=True, capture_output=True)
+
+def loss_of(model, x, rank, step):
+    global seen
+    seen = step
+    return model(x).square().mean()
+"""
+    command = [os.environ["PERDURE_BINARY"], "scale", "--run", str(tmp_path / "run")]
+    before = f"scale = [job.slot, *{command!r}]"
+    said = pair.run(tmp_path, program_of(case, before + WITH_PERDURE.replace("steps(6)", "steps(20)")))
+    assert [of["error"] for of in said] == ["UsageError"] * 2, said
+    assert all("perdure scale 2" in of["text"] for of in said)
+
+
+def test_forgets(one: perdure.Job) -> None:
+    """After the block no hook is left, and the model is freed."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def hooks() -> int:
+        of = [model._forward_hooks, optimizer._optimizer_step_pre_hooks]
+        of += [p._post_accumulate_grad_hooks for p in model.parameters() if p._post_accumulate_grad_hooks]
+        return sum(map(len, of))
+
+    with perdure.DataParallel(one, model, optimizer) as training:
+        assert hooks() == 6
+        for _ in training.steps(2):
+            model(X).sum().backward()
+            optimizer.step()
+    assert hooks() == 0
+    model(X).sum().backward()
+    optimizer.step()
+    optimizer.step()
+    gone = weakref.ref(model)
+    del model, optimizer, training
+    gc.collect()
+    assert gone() is None
