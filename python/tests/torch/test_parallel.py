@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -996,3 +997,109 @@ def test_forgets(one: perdure.Job) -> None:
     del model, optimizer, training
     gc.collect()
     assert gone() is None
+
+
+def until_saved(run: Path, clock: int) -> None:
+    """Wait until the checkpoint of a clock is durable."""
+    while f"checkpoint of clock {clock} is durable" not in (run / "events.jsonl").read_text():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("steps", "saved"),
+    [
+        (8, 9),  # the job's last clock is that of a checkpoint
+        pytest.param(
+            9, 10, marks=pytest.mark.xfail(strict=True, reason="the checkpoint of an unplanned end has no states")
+        ),
+    ],
+)
+def test_death_after_the_end(tmp_path: Path, steps: int, saved: int) -> None:
+    """A process that dies after its loop is replaced, and the new one has the final model."""
+    cluster = Cluster(tmp_path, "--workers", "2", "--servers", "1", "--clocks", "1000", "--recovery", "checkpoint:3")
+
+    def life(job: perdure.Job, dies: bool) -> str:
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+        with perdure.DataParallel(job, model, optimizer) as training:
+            for _ in training.steps(steps):
+                model(X).square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            if dies:
+                until_saved(cluster.owner.folder, saved)
+                raise Death(hash_of(model))
+        return hash_of(model)
+
+    def again(slot: int) -> str:
+        while True:  # as a process that is started again
+            with contextlib.suppress(perdure.RolledBack), cluster.join(slot) as job:
+                return life(job, False)
+
+    def dying(slot: int) -> tuple[str, str]:
+        with pytest.raises(Death) as told, cluster.join(slot) as job:
+            life(job, True)
+        return str(told.value), again(slot)
+
+    with ThreadPoolExecutor(2) as threads:
+        one, two = threads.submit(again, 0), threads.submit(dying, 1)
+        final, later = two.result()
+        assert one.result() == later == final
+    cluster.end()
+
+
+#: Trains in the only slot of the job ``job`` to the end, and stops the job in the step ``stop``.
+TO_THE_END = """
+import hashlib, os, subprocess
+import perdure, torch
+from torch import nn
+torch.set_num_threads(1)
+torch.manual_seed(3)
+model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.2), nn.Linear(4, 1))
+optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.9)
+with perdure.DataParallel(job, model, optimizer, shared=[scheduler]) as training:
+    for step in training.steps(20):
+        if step == stop:
+            stopping = subprocess.Popen([os.environ["PERDURE_BINARY"], "stop", str(job.run_folder)])
+            while '"kind":"cut"' not in (job.run_folder / "events.jsonl").read_text():
+                pass
+        model(torch.randn(4, 3)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+result = hashlib.sha256(b"".join(v.numpy().tobytes() for v in model.state_dict().values())).hexdigest()
+"""
+
+
+def test_resume(tmp_path: Path) -> None:
+    """A run that was stopped, ended early or is forked continues to the same model."""
+
+    def here(name: str, clocks: int, stop: int = -1) -> Any:
+        given: dict[str, Any] = {"servers": 1, "recovery": "checkpoint:4", "clocks": clocks}
+        given["args"] = [*SMALL, "--keep-checkpoints", "0"]
+        names: dict[str, Any] = {"stop": stop}
+        with contextlib.suppress(perdure.Stopped), perdure.start(out=tmp_path / name, **given) as names["job"]:
+            exec(TO_THE_END, names)
+        return names.get("result")
+
+    def continued(name: str, *flags: str) -> str:
+        end = f"\nopen({str(tmp_path / name) + '.hash'!r}, 'w').write(result)"
+        program = tmp_path / f"{name}.py"
+        program.write_text(f"import perdure\njob, stop = perdure.join(), -1\nwith job:{indented(TO_THE_END + end)}")
+        execs = f"--exec={sys.executable} {program}"
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+        command = [os.environ["PERDURE_BINARY"], "up", "-q", "--out", str(tmp_path / name), execs, *flags]
+        subprocess.run(command, env=environment, check=True)
+        return (tmp_path / f"{name}.hash").read_text()
+
+    whole = here("whole", 1000)
+    assert here("short", 10) != whole
+    assert here("stopped", 1000, stop=6) is None
+    assert continued("longer", "--resume", str(tmp_path / "short"), "--clocks", "1000") == whole
+    assert continued("resumed", "--resume", str(tmp_path / "stopped")) == whole
+    assert continued("forked", "--fork", f"{tmp_path / 'short'}@8", "--clocks", "1000") == whole
+
+
+def indented(text: str) -> str:
+    return text.replace("\n", "\n    ")
