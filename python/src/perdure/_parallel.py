@@ -137,6 +137,8 @@ class DataParallel:
         self._tables(job)
         self._means = job.empty((self._rows.rows, _DIM))
         self._ready: set[int] = set()  # parameters whose gradient was computed since the last synchronised pass
+        self._reached = 0  # how often a gradient was added to a parameter's
+        self._before: int | None = None  # that number when the current backward pass began, if it is synchronised
         self._open = False  # whether a step has begun
         self._synced = False  # whether its synchronised pass has ended
         self._over = False  # whether the slot's work had ended at the mark
@@ -251,6 +253,7 @@ class DataParallel:
         def ready(i: int, _: torch.Tensor) -> None:
             if (of := owner()) is not None:
                 of._ready.add(i)
+                of._reached += 1
 
         def step(i: int, optimizer: Optimizer, *_: Any) -> None:
             if (of := owner()) is not None:
@@ -406,19 +409,22 @@ class DataParallel:
         if self._kept is not None:
             kept, self._kept = self._kept, None
             self.job._save(kept)
-        each = _Pass(self.require_backward_grad_sync)
-        for t in outputs:
-            t.register_hook(functools.partial(self._output_gradient, each))
+        self._before = None  # also after a backward pass that has failed
+        if self.require_backward_grad_sync:
+            for t in outputs:
+                t.register_hook(self._output_gradient)
 
-    def _output_gradient(self, each: _Pass, _: torch.Tensor) -> None:
-        """Let the backward pass that reaches an output end with the exchange, if it is synchronised."""
-        if each.synchronised and not each.queued:
-            each.queued = True
-            torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._end_backward, each))
+    def _output_gradient(self, _: torch.Tensor) -> None:
+        """Let the backward pass that reaches an output end with the exchange. It may reach those of several calls."""
+        if self._before is None:
+            self._before = self._reached
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
 
-    def _end_backward(self, each: _Pass) -> None:
+    def _end_backward(self) -> None:
         """Replace the gradients by their means over all slots."""
-        each.queued = False
+        before, self._before = self._before, None
+        if self._reached == before:
+            return  # torch.autograd.grad, for example of a penalty, has added nothing
         if not self._open:
             raise UsageError(
                 "a second synchronised backward pass in one step: sum up the losses, or compute all but the last "
@@ -622,14 +628,6 @@ class DataParallel:
 
 
 _SET = object()  # replaces the random numbers of a step that is repeated, once they are set
-
-
-@dataclasses.dataclass
-class _Pass:
-    """A backward pass of an output of the model."""
-
-    synchronised: bool
-    queued: bool = False  # whether its end is queued
 
 
 class _Flags:
