@@ -138,7 +138,6 @@ def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> l
         ("parallel", "resend:20"),
         ("diloco", "resend:20"),
         ("parallel", "checkpoint:10"),
-        ("own", "resend:20"),
     ],
 )
 def test_same_model_through_kills(tmp_path: Path, how: str, recovery: str) -> None:
