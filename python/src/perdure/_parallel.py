@@ -488,6 +488,9 @@ class DataParallel:
         """Set the gradients to the means of the clock that has ended."""
         flags = self._flag_table.get_run(0, self._flags.rows).reshape(-1)
         self._gradients.get_run(0, self._rows.rows, out=self._means)
+        now = self.job._now()
+        if 0 < now.end < now.clock:  # the job ended before this slot's last clock, so these are older means
+            raise self._done()
         total, senders = float(flags[0]), int(flags[1])
         if senders != self._share.of:
             if self.job.ended:
