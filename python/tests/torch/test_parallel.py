@@ -1117,3 +1117,55 @@ def test_resume(tmp_path: Path) -> None:
 
 def indented(text: str) -> str:
     return text.replace("\n", "\n    ")
+
+
+@pytest.mark.parametrize("lengths", [(6, 24), (24, 6), (6, 8), (6, 6)])
+def test_unequal_data(tmp_path: Path, pair: Pair, lengths: tuple[int, int]) -> None:
+    """The job ends with the slot that has the least data, and all slots have made the same steps."""
+    program = """
+import perdure, torch
+from torchdata.stateful_dataloader import StatefulDataLoader
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+loader = StatefulDataLoader(torch.randn(given["lengths"][job.slot], 3), batch_size=2)
+made = 0
+with perdure.DataParallel(job, model, optimizer, state=[loader]) as training:
+    for x in training.batches(loader):
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        made += 1
+result = [made, model.weight.tolist(), model.bias.tolist()]
+"""
+    one, two = results_of(pair.run(tmp_path, program, lengths=lengths))
+    assert one == two
+    assert one[0] == 3
+
+
+@pytest.mark.parametrize("length", [19, 18])
+def test_mean_over_samples(tmp_path: Path, pair: Pair, length: int) -> None:
+    """Shares of unequal size in the last batch of an epoch count by their samples."""
+    program = """
+import perdure, torch
+from torch.utils.data import DataLoader
+x = torch.arange(1.0, given["length"] + 1)
+model = torch.nn.Linear(1, 1, bias=False)
+model.weight.data.fill_(0.5)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+sampler = perdure.Sampler(job, len(x), 4)
+loader = sampler.loader(DataLoader(list(range(len(x))), batch_sampler=sampler))
+with perdure.DataParallel(job, model, optimizer) as training:
+    for _ in job.epochs(1):
+        for ids in training.batches(loader):
+            (model(x[ids, None]) - 1).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+result = [model.weight.item(), sampler._order(0).tolist()]
+"""
+    one, two = results_of(pair.run(tmp_path, program, length=length))
+    assert one == two
+    x, weight = torch.arange(1.0, length + 1), torch.tensor(0.5, requires_grad=True)
+    for ids in torch.tensor(one[1]).split(8):
+        (gradient,) = torch.autograd.grad((weight * x[ids] - 1).square().mean(), weight)
+        weight = (weight - 1e-3 * gradient).detach().requires_grad_()
+    assert one[0] == pytest.approx(weight.item(), rel=1e-5)
