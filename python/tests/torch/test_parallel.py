@@ -350,8 +350,8 @@ def lives(folder: Path, life: Callable[[perdure.Job, int], Any], deaths: int, *f
     Returns:
         The result of the last life.
     """
-    given = ["--workers", "1", "--servers", "1", "--clocks", "1000", "--recovery", "checkpoint:3", *flags]
-    cluster = Cluster(folder, *given)
+    recovery = flags or ("--recovery", "checkpoint:3")
+    cluster = Cluster(folder, "--workers", "1", "--servers", "1", "--clocks", "1000", *recovery)
     try:
         for number in range(deaths):
             with pytest.raises(Death), cluster.join(0) as job:
@@ -1169,3 +1169,32 @@ result = [model.weight.item(), sampler._order(0).tolist()]
         (gradient,) = torch.autograd.grad((weight * x[ids] - 1).square().mean(), weight)
         weight = (weight - 1e-3 * gradient).detach().requires_grad_()
     assert one[0] == pytest.approx(weight.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("who", ["learner", "server"])
+def test_death_in_the_first_step(tmp_path: Path, who: str) -> None:
+    """The checkpoint of the first clock has the initial model, although the table that distributes it is transient."""
+    events = tmp_path / "storm" / "run" / "events.jsonl"
+
+    def life(job: perdure.Job, number: int) -> Any:
+        torch.manual_seed(5)
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with perdure.DataParallel(job, model, optimizer) as training:
+            for step in training.steps(3):
+                if storm and number == 0 and step == 0:
+                    until_saved(events.parent, 1)
+                    while who == "server" and '"kind":"rollback"' not in events.read_text():
+                        pass
+                    raise Death
+                model(X).square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return hash_of(model)
+
+    storm = False
+    flags = ["--recovery", "checkpoint:1"]
+    undisturbed = lives(tmp_path / "calm", life, 0, *flags)
+    storm = True
+    flags += ["--fault=kill:server:0@clock:1,300ms"] if who == "server" else []
+    assert lives(tmp_path / "storm", life, 1, *flags) == undisturbed
