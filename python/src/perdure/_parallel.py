@@ -48,6 +48,7 @@ from .torch import (
 )
 
 _HEAD = 16  # values of a row of flags before those of the parameters: see _Flags
+_LEAVING = 10  # the place in a row of flags that counts slots after their last step
 _PARTS = 64  # a clock compares one of so many parts of the weights
 _MOST_COMPARED = 256  # slots; float32 holds the sums of squares of so many bytes exactly
 _CHECKED = 2  # steps of a process in which changes of the shared state are looked for, besides those that save it
@@ -143,7 +144,8 @@ class DataParallel:
         self._synced = False  # whether its synchronised pass has ended
         self._over = False  # whether the slot's work had ended at the mark
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
-        self._repeats: Any = None  # the saved state from which this process repeats a step first
+        self._repeats = False  # whether this process repeats a step first, from a saved state
+        self._random: Any = None  # the random numbers of that state, until its mark
         self._count = self._made = 0  # steps of the job, and of this process
         self._versions: list[tuple[str, torch.Tensor, int]] = []  # of the shared tensors at the mark
         self._poisoned = ""  # the parameter whose mean is not finite
@@ -215,7 +217,7 @@ class DataParallel:
             )
 
     def _load(self, kept: dict[str, Any], newest: bool) -> None:
-        """Load the state of a mark. The step that begins there is repeated."""
+        """Load the state of a mark. The step that begins there is repeated, unless it was after the last one."""
         if not newest and not self.job._now().ended:
             raise PerdureError("this slot's saved state is older than the checkpoint; this is a bug")
         given = {"shared": len(self._shared), "state": len(self._state) - 1, "optimizers": len(self._optimizers)}
@@ -238,8 +240,8 @@ class DataParallel:
         self._count = kept["step"]
         self._share = Share(*kept["share"])
         if newest:  # otherwise the job has ended, and this process only waits for the others
-            self._repeats = kept["random"]
-            if self._sampler is not None:
+            self._random, self._repeats = kept["random"], not kept["over"]
+            if self._repeats and self._sampler is not None:
                 self._sampler._repeat()
 
     def _hook(self) -> None:
@@ -348,20 +350,20 @@ class DataParallel:
                 "itself, not its methods, within the loop over batches or steps"
             )
         now = self.job._now()
-        self._over = self._repeats is None and now.ended
-        if self._repeats is None and not now.ended:
+        self._over = not self._repeats and now.ended
+        if not self._repeats and not now.ended:
             self._refuse_share(now.share)
         self._frozen.check(self._state)
         self._open, self._synced = True, False
         self._made += 1
         ends = now.save_due or 0 < now.end == now.clock + 1
-        if ends and self._repeats is None:
+        if ends and not self._repeats:
             self._kept = _state.Encoded(self._captured())
         if self._kept is not None or self._made <= _CHECKED:
             self._versions = [(name, t, t._version) for name, t in self._shared_tensors()]
 
-    def _captured(self) -> dict[str, Any]:
-        """Return the state of this moment. Parameters and optimizers are not copied."""
+    def _captured(self, over: bool = False) -> dict[str, Any]:
+        """Return the state of this moment, over: after the last step. Parameters and optimizers are not copied."""
         return {
             "parameters": self._parameters,
             "buffers": [b.clone() for b in self._buffers_now()],
@@ -371,13 +373,14 @@ class DataParallel:
             "random": _random(),
             "step": self._count,
             "share": list(self._share),
+            "over": over,
         }
 
     def _resume_random(self) -> None:
-        """Set the random numbers of the saved mark, at the mark from which this process repeats a step."""
-        if self._repeats is not None and self._repeats is not _SET:
-            _set_random(self._repeats)
-            self._repeats = _SET
+        """Set the random numbers of the saved mark, at the first mark."""
+        if self._random is not None:
+            _set_random(self._random)
+            self._random = None
 
     def _shared_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors of the shared state, with names for messages."""
@@ -437,12 +440,12 @@ class DataParallel:
                     "must not change: change it after backward, or keep it in a buffer of the model"
                 )
         self._versions = []
-        if self._repeats is None:
+        if not self._repeats:
             self._exchange()
         elif self._sampler is not None:
             self._sampler._after_clock(advanced=False)
         self._take_means()
-        self._repeats = None
+        self._repeats = False
         self._ready.clear()
         self._stepped.clear()
         self._open, self._synced = False, True
@@ -490,6 +493,8 @@ class DataParallel:
         self._gradients.get_run(0, self._rows.rows, out=self._means)
         now = self.job._now()
         if 0 < now.end < now.clock:  # the job ended before this slot's last clock, so these are older means
+            raise self._done()
+        if flags[_LEAVING]:  # another slot has made its last step
             raise self._done()
         total, senders = float(flags[0]), int(flags[1])
         if senders != self._share.of:
@@ -607,10 +612,29 @@ class DataParallel:
     def finish(self) -> None:
         """End this slot's work and wait for all slots."""
         left: Left | None = self._loaders.left()
+        if not self._repeats:
+            self._keep_end()
+        self.job._to_end(lambda: None if self._repeats else self._send_end())
         self._ending.say(left)
-        self.job._to_end(lambda: None)
         self.job.finish()
         self._let_go()
+
+    def _keep_end(self) -> None:
+        """Save the state after the last step in a clock in which all slots do so.
+
+        The job then ends with this clock, so its last checkpoint has the model.
+        """
+        while not (before := self.job._now()).ended:
+            self._send_end()
+            self.job.clock()
+            if self.job._now().generation != before.generation:
+                raise RolledBack("the job was rolled back while it was ending; start this program again")
+            if int(self._flag_table.get_run(0, self._flags.rows).reshape(-1)[_LEAVING]) == self._share.of:
+                return
+
+    def _send_end(self) -> None:
+        self.job._save(_state.Encoded(self._captured(over=True)))
+        self._flag_table.inc_run(0, self._flags.leaving())
 
     def _let_go(self) -> None:
         while self._undo:
@@ -630,14 +654,11 @@ class DataParallel:
         return kind is Done
 
 
-_SET = object()  # replaces the random numbers of a step that is repeated, once they are set
-
-
 class _Flags:
     """The layout of the flags of a clock, which the servers sum up.
 
     The values are the weight of the slot's gradients; 1, so that the sum counts the slots; the four bytes of a checksum
-    and their squares; and for each parameter whether the slot has a gradient.
+    and their squares; whether the slot has made its last step; and for each parameter whether the slot has a gradient.
 
     Args:
         count: The number of parameters.
@@ -654,6 +675,12 @@ class _Flags:
         parts = np.array([check >> 8 * i & 0xFF for i in range(4)], np.float32)
         flat[:2], flat[2:6], flat[6:10] = (weight, 1), parts, parts**2
         flat[[_HEAD + i for i in ready]] = 1
+        return flags
+
+    def leaving(self) -> np.ndarray[Any, Any]:
+        """Return the flags of a slot that has made its last step."""
+        flags = np.zeros((self.rows, _DIM), np.float32)
+        flags[0, _LEAVING] = 1
         return flags
 
     @staticmethod
