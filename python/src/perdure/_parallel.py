@@ -48,6 +48,7 @@ from .torch import (
 )
 
 _HEAD = 16  # values of a row of flags before those of the parameters: see _Flags
+_BUCKET = 25 << 20  # bytes of gradients that are sent together while the backward pass continues
 _PARTS = 64  # a clock compares one of so many parts of the weights
 _MOST_COMPARED = 256  # slots; float32 holds the sums of squares of so many bytes exactly
 _CHECKED = 2  # steps of a process in which changes of the shared state are looked for, besides those that save it
@@ -135,6 +136,9 @@ class DataParallel:
         self._tables(job)
         self._means = job.empty((self._rows.rows, _DIM))
         self._ready: set[int] = set()  # parameters whose gradient was computed since the last synchronised pass
+        self._buckets = _buckets_of(self._rows.starts)
+        self._bucket_of = [b for b, of in enumerate(self._buckets) for _ in of]
+        self._pass: _Pass | None = None  # the synchronised backward pass that is running
         self._open = False  # whether a step has begun
         self._synced = False  # whether its synchronised pass has ended
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
@@ -233,7 +237,7 @@ class DataParallel:
         self._count = kept["step"]
         self._share = Share(*kept["share"])
         if newest:  # otherwise the job has ended, and this process only waits for the others
-            self._repeats = kept["random"]
+            self._repeats, self.job._repeats = kept["random"], True
             if self._sampler is not None:
                 self._sampler._repeat()
 
@@ -247,7 +251,7 @@ class DataParallel:
 
         def ready(i: int, _: torch.Tensor) -> None:
             if (of := owner()) is not None:
-                of._ready.add(i)
+                of._gradient_ready(i)
 
         def step(i: int, optimizer: Optimizer, *_: Any) -> None:
             if (of := owner()) is not None:
@@ -388,13 +392,14 @@ class DataParallel:
         """Prepare the backward pass of an output of the model."""
         if not torch.is_grad_enabled():
             return
-        outputs = [t for t in _outputs(output) if t.requires_grad]
+        outputs = [t for t in _outputs(output) if t.grad_fn is not None]
         if not outputs:
             return
         if self.require_backward_grad_sync and not self._open:
             raise UsageError(
-                "the model was called outside of a step, or a second time after the step's synchronised backward pass: "
-                "loop over batches or steps, make one synchronised pass in each step, and use no_sync for others"
+                "the model was called outside of a step, or again after the step's synchronised backward pass: loop "
+                "over batches or steps, make one synchronised pass in each step, use no_sync for others, and evaluate "
+                "under torch.no_grad()"
             )
         if self._kept is not None:
             kept, self._kept = self._kept, None
@@ -407,7 +412,57 @@ class DataParallel:
         """Let the backward pass that reaches an output end with the exchange, if it is synchronised."""
         if each.synchronised and not each.queued:
             each.queued = True
+            each.sent, each.fresh, each.again = set(), set(), set()
+            self._pass = each
             torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._end_backward, each))
+
+    def _gradient_ready(self, i: int) -> None:
+        """Send the gradients of a bucket once all of them are there, while the backward pass continues."""
+        self._ready.add(i)
+        each = self._pass
+        if each is None or not self._open or self._repeats is not None:
+            return
+        bucket = self._bucket_of[i]
+        if bucket in each.sent:
+            each.again.add(i)
+            return
+        each.fresh.add(i)
+        if len(self._buckets) > 1 and each.fresh.issuperset(self._buckets[bucket]):
+            each.sent.add(bucket)
+            self._send(bucket)
+            self._gradients.flush()
+
+    def _send(self, bucket: int) -> None:
+        """Hand over the gradients of a bucket. Those that were not computed are zeros."""
+        of, starts = self._buckets[bucket], self._rows.starts
+        end = starts[of.stop] if of.stop < len(self._parameters) else self._rows.rows
+        flat = torch.from_numpy(self._gradients.deltas(starts[of.start], end - starts[of.start]).reshape(-1))
+        with torch.no_grad():
+            for i in of:
+                first = (starts[i] - starts[of.start]) * _DIM
+                last = (starts[i + 1] if i + 1 < of.stop else end) - starts[of.start]
+                count = self._parameters[i].numel()
+                flat[first + count : last * _DIM] = 0
+                self._write(i, flat[first : first + count])
+
+    def _write(self, i: int, place: torch.Tensor) -> None:
+        p = self._parameters[i]
+        if i not in self._ready:
+            place.zero_()
+            return
+        grad = p.grad
+        if grad is None or grad.layout != torch.strided or grad.requires_grad:
+            how = "sparse" if grad is not None and grad.layout != torch.strided else "part of a graph"
+            raise UsageError(
+                f"the gradient of {self._names[i]} is {how}; use sparse=False, and backward without create_graph=True"
+            )
+        place.view(p.shape).copy_(grad)
+        if (weight := self._weight()) != 1:
+            place.mul_(weight)
+
+    def _weight(self) -> float:
+        """Return the weight of this slot's gradients: the number of samples, if a Sampler counts them."""
+        return 1.0 if self._sampler is None else float(self._sampler._place.samples)
 
     def _end_backward(self, each: _Pass) -> None:
         """Replace the gradients by their means over all slots."""
@@ -423,46 +478,32 @@ class DataParallel:
                     f"{name} was changed between the start of the step and the end of backward, where the shared state "
                     "must not change: change it after backward, or keep it in a buffer of the model"
                 )
-        self._versions = []
+        self._versions, self._pass = [], None
         if self._repeats is None:
-            self._exchange()
+            self._exchange(each)
         elif self._sampler is not None:
             self._sampler._after_clock(advanced=False)
         self._take_means()
-        self._repeats = None
+        self._repeats, self.job._repeats = None, False
         self._ready.clear()
         self._stepped.clear()
         self._open, self._synced = False, True
         self._count += 1
         self._loaders.stepped()
 
-    def _exchange(self) -> None:
+    def _exchange(self, each: _Pass) -> None:
         """End the clock with this slot's gradients."""
         before = self.job._now()
         if before.ended:
             raise self._done()
-        weight = 1.0 if self._sampler is None else float(self._sampler._place.samples)
-        values = self._gradients.deltas()
-        flat = torch.from_numpy(values.reshape(-1))
-        ends = [*self._rows.starts[1:-1], self._rows.rows] if self._parameters else []
-        with torch.no_grad():
-            for i, (p, start, end) in enumerate(zip(self._parameters, self._rows.starts, ends, strict=False)):
-                place = flat[start * _DIM : start * _DIM + p.numel()].view(p.shape)
-                flat[start * _DIM + p.numel() : end * _DIM] = 0
-                if i not in self._ready:
-                    place.zero_()
-                    continue
-                grad = p.grad
-                if grad is None or grad.layout != torch.strided or grad.requires_grad:
-                    how = "sparse" if grad is not None and grad.layout != torch.strided else "part of a graph"
-                    raise UsageError(
-                        f"the gradient of {self._names[i]} is {how}; use sparse=False, and backward without "
-                        "create_graph=True"
-                    )
-                place.copy_(grad)
-                if weight != 1:
-                    place.mul_(weight)
-        self._flag_table.inc_run(0, self._flags.written(weight, self._ready, self._checksum()))
+        for bucket in range(len(self._buckets)):
+            if bucket not in each.sent:
+                self._send(bucket)
+        for i in sorted(each.again):  # computed in several parts, as by reentrant checkpoints
+            place = torch.zeros(self._rows.starts[i + 1] - self._rows.starts[i], _DIM)
+            self._write(i, place.view(-1)[: self._parameters[i].numel()])
+            self._gradients.inc_run(self._rows.starts[i], place.numpy())
+        self._flag_table.inc_run(0, self._flags.written(self._weight(), self._ready, self._checksum()))
         self._send_buffers()
         self.job.clock()
         now = self.job._now()
@@ -623,6 +664,9 @@ class _Pass:
 
     synchronised: bool
     queued: bool = False  # whether its end is queued
+    fresh: set[int] = dataclasses.field(default_factory=set)  # parameters whose gradient it has computed
+    sent: set[int] = dataclasses.field(default_factory=set)  # buckets that were sent before its end
+    again: set[int] = dataclasses.field(default_factory=set)  # parameters with more gradient after that
 
 
 class _Flags:
@@ -674,6 +718,16 @@ def _trained_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[tuple
     if not trained:
         raise UsageError("the model has no trained parameters")
     return trained
+
+
+def _buckets_of(starts: Sequence[int]) -> list[range]:
+    """Return the parameters of each bucket. The last ones, whose gradients are computed first, fill their buckets."""
+    buckets, end = [], len(starts) - 1
+    for i in reversed(range(len(starts) - 1)):
+        if i == 0 or (starts[end] - starts[i]) * _DIM * 4 >= _BUCKET:
+            buckets.append(range(i, end))
+            end = i
+    return buckets[::-1]
 
 
 def _refuse_recovery(recovery: str) -> None:
