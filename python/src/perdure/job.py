@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import math
@@ -28,7 +29,7 @@ from ._epochs import Epochs
 from ._sending import Sending
 from ._shared import Loans, Lot, Regions
 from ._state import Encoded, decode
-from .errors import NonFinite, PerdureError, RolledBack, UsageError
+from .errors import EXIT_ROLLED_BACK, NonFinite, PerdureError, RolledBack, UsageError
 from .progress import Progress
 from .rules import Rule
 from .run import Run
@@ -891,7 +892,29 @@ def join(
     )
     if not coordinator and not observer:
         job._shown = _nested.show_ranks(job.slot, job.spec["slots"])
+        if os.environ.get("PERDURE_SLOT"):  # a supervisor has started this process, and starts it again
+            _end_after_rollbacks()
     return job
+
+
+def _end_after_rollbacks() -> None:
+    """Let RolledBack end this program with one line instead of a traceback, and with its exit code."""
+    before = sys.excepthook
+    if getattr(before, "ends_after_rollbacks", False):
+        return
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, RolledBack):
+            before(kind, error, trace)
+            return
+        print("perdure: the job was rolled back: this program ends, and is started again", file=sys.stderr)
+        atexit._run_exitfuncs()  # os._exit does not; the interpreter's own end would have exit code 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(EXIT_ROLLED_BACK)
+
+    hook.ends_after_rollbacks = True  # type: ignore[attr-defined]
+    sys.excepthook = hook
 
 
 def _refuse_rank() -> None:
