@@ -98,7 +98,8 @@ func readTrained(ctx context.Context, c *worker.Client, s *settings.Run) (*train
 	return m, err
 }
 
-// ownTables returns the tables that a user's own programs made, or nil if there are none or they are too large.
+// ownTables returns the tables that a user's own programs made, except transient ones, or nil if there are none or they
+// are too large.
 func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*trainedModel, error) {
 	v, err := r.Control().View(ctx)
 	if err != nil {
@@ -107,6 +108,9 @@ func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*trainedModel, e
 	m := &trainedModel{eval: workload.Eval{Loss: math.NaN(), Accuracy: math.NaN(), RMSE: math.NaN()}}
 	bytes := int64(0)
 	for _, spec := range v.Tables {
+		if spec.Transient { // the last gradients
+			continue
+		}
 		if bytes += 4 * spec.Rows * int64(spec.Dim); bytes > maxOwnModelBytes {
 			break
 		}
