@@ -26,7 +26,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from . import _state
+from ._counted import Counted
 from ._ending import Ending, Left
+from ._epochs import Epochs
 from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse_without_values
 from ._inner import load
 from ._late import is_loader
@@ -105,8 +107,7 @@ class DataParallel:
         refuse_island(model)
         refuse_without_values(model)
         self.job, self.model = job, model
-        #: Whether backward passes of the outputs of later calls of the model are synchronised.
-        self.require_backward_grad_sync = True
+        self.require_backward_grad_sync = True  #: whether backward passes of later outputs are synchronised
         self._optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
         self._shared = list(shared)
         self._sampler = job._sampler
@@ -119,6 +120,7 @@ class DataParallel:
                 of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)
         self._loaders = Loaders(self._state, self._sampler)
         self._state.append(job._epochs if self._sampler is None else self._sampler)
+        self._counted = Counted(job, [*self._shared, *self._state], (), (Epochs,))
         self._share = job.share
         if self._sampler is not None:
             _refuse_empty_batches(self._sampler, self._share)
@@ -143,6 +145,7 @@ class DataParallel:
         self._synced = False  # whether its synchronised pass has ended
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
         self._repeats: Any = None  # the saved state from which this process repeats a step first
+        self._counts = False  # whether the program loops over steps, which counts them
         self._count = self._made = 0  # steps of the job, and of this process
         self._versions: list[tuple[str, torch.Tensor, int]] = []  # of the shared tensors at the mark
         self._poisoned = ""  # the parameter whose mean is not finite
@@ -308,6 +311,7 @@ class DataParallel:
             Done: The slot's work has ended. The ``with`` block then exits normally.
             UsageError: An iteration made no synchronised backward pass.
         """
+        self._counts = True
         while self._count < count:
             if self._open:
                 raise UsageError(
@@ -345,7 +349,7 @@ class DataParallel:
             if now.ended:
                 raise self._done()
             self._refuse_share(now.share)
-        self._frozen.check(self._state)
+        self._frozen.check([*self._shared, *self._state])
         self._open, self._synced = True, False
         self._made += 1
         ends = now.save_due or 0 < now.end == now.clock + 1
@@ -370,6 +374,8 @@ class DataParallel:
     def _resume_random(self) -> None:
         """Set the random numbers of the saved mark, at the mark from which this process repeats a step."""
         if self._repeats is not None and self._repeats is not _SET:
+            if not self._counts:
+                self._counted.warn_taken_over()
             _set_random(self._repeats)
             self._repeats = _SET
 
@@ -489,6 +495,8 @@ class DataParallel:
         self._stepped.clear()
         self._open, self._synced = False, True
         self._count += 1
+        self._counted.refuse_second_pass(self._loaders.again())
+        self._loaders.check()
         self._loaders.stepped()
 
     def _exchange(self, each: _Pass) -> None:
@@ -555,6 +563,7 @@ class DataParallel:
                 "slots would train different weights"
             )
         self._stepped.add(i)
+        self._counted.refuse_set_rates(self._optimizers, self._counts)
         if self._poisoned and getattr(optimizer, "found_inf", None) is None:
             raise NonFinite(
                 f"the mean gradient of {self._poisoned} contains NaN or Inf in step {self._count - 1}; check the loss "

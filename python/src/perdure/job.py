@@ -355,7 +355,7 @@ class Job:
         self._inced = False  # whether this process has deltas of the current clock, which would die with it
         self._asked = False  # whether the program reads the job's clock
         self._repeats = False  # whether the program repeats a step whose updates have been applied, so none are sent
-        self._trained = False  # whether a ServerOptimizer or DiLoCo trains a model in this job
+        self._trained = False  # whether a DataParallel, ServerOptimizer or DiLoCo trains a model in this job
         self._epochs = Epochs()
         self._sampler: Sampler | None = None
         self._observer = bool(hello.get("observer"))
@@ -498,9 +498,7 @@ class Job:
 
     def _each_epoch(self, count: int) -> Iterator[int]:
         if self._sampler is None and not self._trained:
-            raise UsageError(
-                "epochs needs a Sampler, ServerOptimizer or DiLoCo, which saves the epoch with each update"
-            )
+            raise UsageError("epochs needs a Sampler, DataParallel, ServerOptimizer or DiLoCo, which saves the epoch")
         of = self._sampler if self._sampler is not None else self._epochs
         more = True
         while more and of.epoch < count:
