@@ -14,6 +14,7 @@ import copy
 import dataclasses
 import functools
 import os
+import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from . import _state
 from ._counted import Counted
@@ -43,16 +45,20 @@ from .torch import (
     Stateful,
     _buffers_of,
     _Bytes,
+    _is_stateful,
     _random,
     _refuse_unkept,
     _Rows,
+    _separate_generators,
     _set_random,
 )
 
 _HEAD = 16  # values of a row of flags before those of the parameters: see _Flags
 _BUCKET = 25 << 20  # bytes of gradients that are sent together while the backward pass continues
+_LEAVING = 10  # the place in a row of flags that counts slots after their last step
 _PARTS = 64  # a clock compares one of so many parts of the weights
 _MOST_COMPARED = 256  # slots; float32 holds the sums of squares of so many bytes exactly
+_FRAMES = 12  # max calls between GradScaler.step and a hook of the optimizer's step
 _CHECKED = 2  # steps of a process in which changes of the shared state are looked for, besides those that save it
 
 
@@ -103,6 +109,8 @@ class DataParallel:
     ) -> None:
         if job._trained:
             raise UsageError("this job already trains a model; start another job for a second one")
+        if job.spec["consistency"] != "bsp":
+            raise UsageError(f"DataParallel does not work with consistency {job.spec['consistency']}; choose bsp")
         _refuse_recovery(job.spec["recovery"])
         refuse_island(model)
         refuse_without_values(model)
@@ -112,12 +120,9 @@ class DataParallel:
         self._shared = list(shared)
         self._sampler = job._sampler
         self._state: list[Any] = [of for of in state if not is_of(job, of)]
-        _refuse_misplaced(self._shared)
+        _refuse_misplaced(self._shared, self._state)
         _refuse_unkept([*self._optimizers, *self._shared, *self._state])
-        for of in self._state:
-            if getattr(of, "generator", of) is None:
-                # Otherwise each start of the loader, also to save it, would draw from the program's random numbers.
-                of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)
+        _separate_generators(self._state, job.slot)
         self._loaders = Loaders(self._state, self._sampler)
         self._state.append(job._epochs if self._sampler is None else self._sampler)
         self._counted = Counted(job, [*self._shared, *self._state], (), (Epochs,))
@@ -140,11 +145,13 @@ class DataParallel:
         self._ready: set[int] = set()  # parameters whose gradient was computed since the last synchronised pass
         self._buckets = _buckets_of(self._rows.starts)
         self._bucket_of = [b for b, of in enumerate(self._buckets) for _ in of]
-        self._pass: _Pass | None = None  # the synchronised backward pass that is running
+        self._pass: _Pass | None = None  # the synchronised backward pass that is running, or has failed
         self._open = False  # whether a step has begun
         self._synced = False  # whether its synchronised pass has ended
+        self._over = False  # whether the slot's work had ended at the mark
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
-        self._repeats: Any = None  # the saved state from which this process repeats a step first
+        self._repeats = False  # whether this process first repeats a step
+        self._random: Any = None  # the random numbers of the state that was loaded, until the first mark
         self._counts = False  # whether the program loops over steps, which counts them
         self._count = self._made = 0  # steps of the job, and of this process
         self._versions: list[tuple[str, torch.Tensor, int]] = []  # of the shared tensors at the mark
@@ -204,21 +211,28 @@ class DataParallel:
             self._handed.take(self._handed_table.get_run(0, self._handed.rows))
         kept, saved = self.job._load()
         now = self.job._now()
+        newest = kept is not None and saved.clock + 1 == now.clock
+        if now.ended and not newest and now.clock > 1:
+            self.job.finish()  # otherwise the others would wait for this slot
+            raise UsageError(
+                "the job has ended, and this process has no state of its end, since an earlier process of the slot "
+                "died meanwhile: use the model that another slot has saved"
+            )
         if kept is not None:
-            self._load(kept, saved.clock + 1 == now.clock)
+            self._load(kept, newest)
         elif now.clock == 1:
             self._gradients.get_run(0, self._rows.rows, out=self._means)
             self._rows.take(self._means)
             self._read_buffers()
-        elif not now.ended:
+        else:
             raise UsageError(
                 f"slot {self.job.slot} has joined at clock {now.clock}, but only the other slots have the weights: "
                 "with DataParallel the number of slots is fixed; run `perdure scale` with the former number"
             )
 
     def _load(self, kept: dict[str, Any], newest: bool) -> None:
-        """Load the state of a mark. The step that begins there is repeated."""
-        if not newest and not self.job._now().ended:
+        """Load the state of a mark. The step that begins there is repeated, unless it was after the last one."""
+        if not newest:
             raise PerdureError("this slot's saved state is older than the checkpoint; this is a bug")
         given = {"shared": len(self._shared), "state": len(self._state) - 1, "optimizers": len(self._optimizers)}
         was = {"shared": len(kept["shared"]), "state": len(kept["state"]) - 1, "optimizers": len(kept["optimizers"])}
@@ -239,8 +253,12 @@ class DataParallel:
         self._loaders.loaded()
         self._count = kept["step"]
         self._share = Share(*kept["share"])
-        if newest:  # otherwise the job has ended, and this process only waits for the others
-            self._repeats, self.job._repeats = kept["random"], True
+        self._random, self._repeats = kept["random"], not kept["over"]
+        if self._repeats:
+            self.job._repeats = True
+            for p, had in zip(self._parameters, kept["grads"], strict=True):
+                if had:  # an optimizer skips parameters without a gradient
+                    p.grad = torch.zeros_like(p)
             if self._sampler is not None:
                 self._sampler._repeat()
 
@@ -260,7 +278,8 @@ class DataParallel:
             if (of := owner()) is not None:
                 of._before_step(i, optimizer)
 
-        self._undo.append(self.model.register_forward_hook(forward).remove)
+        # model.compile() would compile the hook as well.
+        self._undo.append(self.model.register_forward_hook(torch.compiler.disable(forward)).remove)
         for i, p in enumerate(self._parameters):
             self._undo.append(p.register_post_accumulate_grad_hook(functools.partial(ready, i)).remove)
         for i, optimizer in enumerate(self._optimizers):
@@ -286,8 +305,7 @@ class DataParallel:
         return self._batches(loader)
 
     def _batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        self._mark()
-        batches = iter(loader)
+        batches = iter(loader)  # before the mark, so that the state is not that of an abandoned pass
         while True:
             self._mark()
             self._resume_random()
@@ -296,7 +314,9 @@ class DataParallel:
             except StopIteration:
                 if not self._ready:
                     self._open, self._kept = False, None  # the code after the epoch belongs to no step
-                return
+                return  # also if another slot has ended the job after the last batch
+            if self._over:
+                raise self._done()
             yield batch
 
     def steps(self, count: int) -> Iterator[int]:
@@ -319,6 +339,8 @@ class DataParallel:
                     "steps must make one"
                 )
             self._mark()
+            if self._over:
+                raise self._done()
             self._resume_random()
             yield self._count
 
@@ -345,22 +367,23 @@ class DataParallel:
                 "itself, not its methods, within the loop over batches or steps"
             )
         now = self.job._now()
-        if self._repeats is None:
-            if now.ended:
-                raise self._done()
+        self._over = not self._repeats and now.ended
+        if not self._repeats and not now.ended:
             self._refuse_share(now.share)
         self._frozen.check([*self._shared, *self._state])
         self._open, self._synced = True, False
         self._made += 1
         ends = now.save_due or 0 < now.end == now.clock + 1
-        if ends and self._repeats is None:
+        if ends and not self._repeats:
             self._kept = _state.Encoded(self._captured())
-        if self._kept is not None or self._made <= _CHECKED:
-            self._versions = [(name, t, t._version) for name, t in self._shared_tensors()]
+        whole = self._kept is not None or self._made <= _CHECKED
+        tensors = self._shared_tensors() if whole else zip(self._names, self._parameters, strict=True)
+        self._versions = [(name, t, t._version) for name, t in tensors]
 
-    def _captured(self) -> dict[str, Any]:
-        """Return the state of this moment. Parameters and optimizers are not copied."""
+    def _captured(self, over: bool = False) -> dict[str, Any]:
+        """Return the state of this moment, over: after the last step. Parameters and optimizers are not copied."""
         return {
+            "grads": [p.grad is not None for p in self._parameters],
             "parameters": self._parameters,
             "buffers": [b.clone() for b in self._buffers_now()],
             "optimizers": [of.state_dict() for of in self._optimizers],
@@ -369,15 +392,16 @@ class DataParallel:
             "random": _random(),
             "step": self._count,
             "share": list(self._share),
+            "over": over,
         }
 
     def _resume_random(self) -> None:
-        """Set the random numbers of the saved mark, at the mark from which this process repeats a step."""
-        if self._repeats is not None and self._repeats is not _SET:
+        """Set the random numbers of the saved state, at this process's first mark."""
+        if self._random is not None:
             if not self._counts:
                 self._counted.warn_taken_over()
-            _set_random(self._repeats)
-            self._repeats = _SET
+            _set_random(self._random)
+            self._random = None
 
     def _shared_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors of the shared state, with names for messages."""
@@ -410,23 +434,26 @@ class DataParallel:
         if self._kept is not None:
             kept, self._kept = self._kept, None
             self.job._save(kept)
-        each = _Pass(self.require_backward_grad_sync)
-        for t in outputs:
-            t.register_hook(functools.partial(self._output_gradient, each))
+        if self._pass is not None:
+            raise UsageError("a backward pass of this step has failed; exit, and start this program again")
+        if self.require_backward_grad_sync:
+            for t in outputs:
+                t.register_hook(self._output_gradient)
 
-    def _output_gradient(self, each: _Pass, _: torch.Tensor) -> None:
-        """Let the backward pass that reaches an output end with the exchange, if it is synchronised."""
-        if each.synchronised and not each.queued:
-            each.queued = True
-            each.sent, each.fresh, each.again = set(), set(), set()
-            self._pass = each
-            torch.autograd.Variable._execution_engine.queue_callback(functools.partial(self._end_backward, each))
+    def _output_gradient(self, _: torch.Tensor) -> None:
+        """Let the backward pass that reaches an output end with the exchange. It may reach those of several calls."""
+        if self._pass is None:
+            self._pass = _Pass()
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
 
     def _gradient_ready(self, i: int) -> None:
         """Send the gradients of a bucket once all of them are there, while the backward pass continues."""
         self._ready.add(i)
         each = self._pass
-        if each is None or not self._open or self._repeats is not None:
+        if each is None:
+            return
+        each.ran = True
+        if not self._open or self._repeats:
             return
         bucket = self._bucket_of[i]
         if bucket in each.sent:
@@ -441,6 +468,8 @@ class DataParallel:
     def _send(self, bucket: int) -> None:
         """Hand over the gradients of a bucket. Those that were not computed are zeros."""
         of, starts = self._buckets[bucket], self._rows.starts
+        if starts[of.start] == starts[of.stop] and of.stop < len(self._parameters):
+            return  # empty parameters
         end = starts[of.stop] if of.stop < len(self._parameters) else self._rows.rows
         flat = torch.from_numpy(self._gradients.deltas(starts[of.start], end - starts[of.start]).reshape(-1))
         with torch.no_grad():
@@ -470,9 +499,11 @@ class DataParallel:
         """Return the weight of this slot's gradients: the number of samples, if a Sampler counts them."""
         return 1.0 if self._sampler is None else float(self._sampler._place.samples)
 
-    def _end_backward(self, each: _Pass) -> None:
+    def _end_backward(self) -> None:
         """Replace the gradients by their means over all slots."""
-        each.queued = False
+        each, self._pass = self._pass, None
+        if each is None or not each.ran:
+            return  # torch.autograd.grad, for example of a penalty, has added nothing
         if not self._open:
             raise UsageError(
                 "a second synchronised backward pass in one step: sum up the losses, or compute all but the last "
@@ -484,13 +515,13 @@ class DataParallel:
                     f"{name} was changed between the start of the step and the end of backward, where the shared state "
                     "must not change: change it after backward, or keep it in a buffer of the model"
                 )
-        self._versions, self._pass = [], None
-        if self._repeats is None:
+        self._versions = []
+        if not self._repeats:
             self._exchange(each)
         elif self._sampler is not None:
             self._sampler._after_clock(advanced=False)
         self._take_means()
-        self._repeats, self.job._repeats = None, False
+        self._repeats = self.job._repeats = False
         self._ready.clear()
         self._stepped.clear()
         self._open, self._synced = False, True
@@ -524,6 +555,11 @@ class DataParallel:
         """Set the gradients to the means of the clock that has ended."""
         flags = self._flag_table.get_run(0, self._flags.rows).reshape(-1)
         self._gradients.get_run(0, self._rows.rows, out=self._means)
+        now = self.job._now()
+        if 0 < now.end < now.clock:  # the job ended before this slot's last clock, so these are older means
+            raise self._done()
+        if flags[_LEAVING]:  # another slot has made its last step
+            raise self._done()
         total, senders = float(flags[0]), int(flags[1])
         if senders != self._share.of:
             if self.job.ended:
@@ -564,11 +600,38 @@ class DataParallel:
             )
         self._stepped.add(i)
         self._counted.refuse_set_rates(self._optimizers, self._counts)
+        if self._made <= _CHECKED:
+            self._refuse_unlisted(optimizer)
         if self._poisoned and getattr(optimizer, "found_inf", None) is None:
             raise NonFinite(
                 f"the mean gradient of {self._poisoned} contains NaN or Inf in step {self._count - 1}; check the loss "
                 "and the learning rate, or use a GradScaler"
             )
+
+    def _refuse_unlisted(self, optimizer: Optimizer) -> None:
+        """Raise UsageError for a scheduler of the optimizer, or a GradScaler that calls its step, if it is not saved."""
+        listed = [*self._shared, *self._state]
+        plain = (LRScheduler, nn.Module, torch.amp.GradScaler, Epochs)
+        opaque = any(not isinstance(of, plain) and not is_loader(of) for of in listed)  # one may contain a scheduler
+        known = opaque or any(isinstance(of, LRScheduler) and of.optimizer is optimizer for of in listed)
+        if getattr(optimizer.step, "_wrapped_by_lr_sched", False) and not known:
+            raise UsageError(
+                f"a scheduler changes the learning rate of {type(optimizer).__name__}, but is not in shared=: a "
+                "replacement process of this slot would start the schedule from the beginning"
+            )
+        frame = sys._getframe(1)
+        for _ in range(_FRAMES):
+            caller = frame.f_locals.get("self")
+            if isinstance(caller, torch.amp.GradScaler):
+                if not opaque and all(of is not caller for of in listed):
+                    raise UsageError(
+                        "the GradScaler that calls the optimizer's step is not in shared=: a replacement process of "
+                        "this slot would start with another scale"
+                    )
+                return
+            if frame.f_back is None:
+                return
+            frame = frame.f_back
 
     def _checksum(self) -> int:
         """Return a checksum of a part of the weights. The parts take turns."""
@@ -641,10 +704,29 @@ class DataParallel:
     def finish(self) -> None:
         """End this slot's work and wait for all slots."""
         left: Left | None = self._loaders.left()
+        if not self._repeats:
+            self._keep_end()
+        self.job._to_end(lambda: None if self._repeats else self._send_end())
         self._ending.say(left)
-        self.job._to_end(lambda: None)
         self.job.finish()
         self._let_go()
+
+    def _keep_end(self) -> None:
+        """Save the state after the last step in a clock in which all slots do so.
+
+        The job then ends with this clock, so its last checkpoint has the model.
+        """
+        while not (before := self.job._now()).ended:
+            self._send_end()
+            self.job.clock()
+            if self.job._now().generation != before.generation:
+                raise RolledBack("the job was rolled back while it was ending; start this program again")
+            if int(self._flag_table.get_run(0, self._flags.rows).reshape(-1)[_LEAVING]) == self._share.of:
+                return
+
+    def _send_end(self) -> None:
+        self.job._save(_state.Encoded(self._captured(over=True)))
+        self._flag_table.inc_run(0, self._flags.leaving())
 
     def _let_go(self) -> None:
         while self._undo:
@@ -664,15 +746,11 @@ class DataParallel:
         return kind is Done
 
 
-_SET = object()  # replaces the random numbers of a step that is repeated, once they are set
-
-
 @dataclasses.dataclass
 class _Pass:
-    """A backward pass of an output of the model."""
+    """A synchronised backward pass of outputs of the model."""
 
-    synchronised: bool
-    queued: bool = False  # whether its end is queued
+    ran: bool = False  # whether it has computed the gradient of any parameter
     fresh: set[int] = dataclasses.field(default_factory=set)  # parameters whose gradient it has computed
     sent: set[int] = dataclasses.field(default_factory=set)  # buckets that were sent before its end
     again: set[int] = dataclasses.field(default_factory=set)  # parameters with more gradient after that
@@ -682,7 +760,7 @@ class _Flags:
     """The layout of the flags of a clock, which the servers sum up.
 
     The values are the weight of the slot's gradients; 1, so that the sum counts the slots; the four bytes of a checksum
-    and their squares; and for each parameter whether the slot has a gradient.
+    and their squares; whether the slot has made its last step; and for each parameter whether the slot has a gradient.
 
     Args:
         count: The number of parameters.
@@ -699,6 +777,12 @@ class _Flags:
         parts = np.array([check >> 8 * i & 0xFF for i in range(4)], np.float32)
         flat[:2], flat[2:6], flat[6:10] = (weight, 1), parts, parts**2
         flat[[_HEAD + i for i in ready]] = 1
+        return flags
+
+    def leaving(self) -> np.ndarray[Any, Any]:
+        """Return the flags of a slot that has made its last step."""
+        flags = np.zeros((self.rows, _DIM), np.float32)
+        flags[0, _LEAVING] = 1
         return flags
 
     @staticmethod
@@ -751,7 +835,13 @@ def _refuse_recovery(recovery: str) -> None:
         )
 
 
-def _refuse_misplaced(shared: Sequence[Any]) -> None:
+def _refuse_misplaced(shared: Sequence[Any], state: Sequence[Any]) -> None:
+    for of in (*shared, *state):
+        if not _is_stateful(of):
+            raise UsageError(
+                f"the {type(of).__name__} in shared= or state= has no state_dict and load_state_dict, so it cannot be "
+                "saved: instead of a DataLoader use torchdata's StatefulDataLoader, or a Sampler"
+            )
     for of in shared:
         if is_loader(of):
             raise UsageError(
