@@ -609,7 +609,7 @@ class DataParallel:
             )
 
     def _refuse_unlisted(self, optimizer: Optimizer) -> None:
-        """Raise UsageError for a scheduler of the optimizer, or a GradScaler that calls its step, if it is not saved."""
+        """Raise UsageError if a scheduler of the optimizer, or a GradScaler that calls its step, is not saved."""
         listed = [*self._shared, *self._state]
         plain = (LRScheduler, nn.Module, torch.amp.GradScaler, Epochs)
         opaque = any(not isinstance(of, plain) and not is_loader(of) for of in listed)  # one may contain a scheduler

@@ -52,7 +52,33 @@ if how == "diloco":
     perdure.job._PIECE = 3000  # its state goes to the store in pieces
 job = perdure.start()
 counts = job.table("counts", 4096, dim=1, rule=perdure.Add())
-if how == "parallel":
+if how == "own":
+
+    class Seen:
+        def __init__(self):
+            self.of = torch.zeros(4096)
+
+        def state_dict(self):
+            return {"of": self.of}
+
+        def load_state_dict(self, state):
+            self.of = state["of"]
+
+    adam = torch.optim.AdamW(model.parameters(), 1e-2, weight_decay=1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
+    loader = StatefulDataLoader(loader.dataset, batch_size=16, shuffle=True)
+    own, data = Seen(), batches()
+    with perdure.DataParallel(job, model, adam, shared=[schedule], state=[loader, own]) as p:
+        for _ in p.steps(steps):
+            batch = next(data)
+            own.of[batch[0]] += 1
+            loss_of(batch).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            adam.step()
+            schedule.step()
+            adam.zero_grad()
+    total = own.of[rank::world]
+elif how == "parallel":
     adam = torch.optim.Adam(model.parameters(), 1e-2, weight_decay=1e-3)
     with perdure.ServerOptimizer(job, model, adam, state=[loader]) as p:
         for batch in batches():
@@ -81,7 +107,7 @@ else:
 h = hashlib.sha256()
 for name, v in model.state_dict().items():
     h.update(v.numpy().tobytes())
-seen = 16 * steps * world * {"parallel": 1, "diloco": 5, "drafts": 0}[how]
+seen = 16 * steps * world * {"parallel": 1, "diloco": 5, "drafts": 0, "own": 1 / world}[how]
 assert total.sum() == seen and total.max() - total.min() <= 1, (total.sum(), seen, total.min(), total.max())
 with open(f"{out}.{rank}", "w") as f:
     f.write(h.hexdigest())
@@ -90,7 +116,7 @@ with open(f"{out}.{rank}", "w") as f:
 
 
 def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> list[str]:
-    """Train with two processes by parallel, diloco or drafts, and return the hashes of their models."""
+    """Train with two processes by parallel, own, diloco or drafts, and return the hashes of their models."""
     program, out = folder / "train.py", folder / name
     program.write_text(PERDURE)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -107,7 +133,12 @@ def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> l
 
 
 @pytest.mark.parametrize(
-    ("how", "recovery"), [("parallel", "resend:20"), ("diloco", "resend:20"), ("parallel", "checkpoint:10")]
+    ("how", "recovery"),
+    [
+        ("parallel", "resend:20"),
+        ("diloco", "resend:20"),
+        ("parallel", "checkpoint:10"),
+    ],
 )
 def test_same_model_through_kills(tmp_path: Path, how: str, recovery: str) -> None:
     calm = launch(tmp_path, "calm", how)
