@@ -1,8 +1,10 @@
-"""The time of a step of ServerOptimizer, compared with DistributedDataParallel over gloo.
+"""The time of a step of DataParallel or ServerOptimizer, compared with DistributedDataParallel over gloo.
 
-Four processes train a model of 9.9 million parameters.
+Four processes train a model of 9.9 million parameters, or with --large two a model of 124 million. DataParallel's loop
+has AdamW, clipping and a schedule; ServerOptimizer's has Adam.
 
-    python steps.py --batch 8 64 256 --recovery none resend:auto
+    python steps.py --batch 64 256 --recovery resend:20
+    python steps.py --server-optimizer --batch 8 64 256 --recovery none resend:auto
 
 All processes share this machine, and so do Perdure's servers. A step without communication is timed in the same
 processes, before: what a step takes more is what communication costs.
@@ -39,15 +41,24 @@ def timed(step: Callable[[], None], count: int) -> list[float]:
     return found
 
 
-def process(how: str, batch: int, count: int, out: str) -> None:
+def process(how: str, batch: int, count: int, out: str, on_servers: bool, large: bool) -> None:
     """One of the processes. Rank 0 writes what it has seen."""
     torch.set_num_threads(1)
     torch.manual_seed(3)
+    wide = 8192 if large else 2048
     model = nn.Sequential(
-        nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 1600), nn.ReLU(),
-        nn.Linear(1600, 200),
+        nn.Linear(1024, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, wide * 3 // 4 + 64),
+        nn.ReLU(), nn.Linear(wide * 3 // 4 + 64, 200),
     )  # fmt: skip
-    adam = torch.optim.Adam(model.parameters(), 1e-4)
+    adam: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+
+    def start() -> None:
+        nonlocal adam, schedule
+        adam = (torch.optim.Adam if on_servers else torch.optim.AdamW)(model.parameters(), 1e-4)
+        schedule = torch.optim.lr_scheduler.LinearLR(adam)
+
+    start()
     rank = int(os.environ["RANK"])
     g = torch.Generator().manual_seed(rank)
     x, y = torch.randn(batch, 1024, generator=g), torch.randint(200, (batch,), generator=g)
@@ -55,10 +66,17 @@ def process(how: str, batch: int, count: int, out: str) -> None:
     def loss_of(m: nn.Module) -> torch.Tensor:
         return nn.functional.cross_entropy(m(x), y)
 
-    def by_itself() -> None:
+    def trained(m: nn.Module) -> None:
         adam.zero_grad()
-        loss_of(model).backward()
+        loss_of(m).backward()
+        if not on_servers:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
+        if not on_servers:
+            schedule.step()
+
+    def by_itself() -> None:
+        trained(model)
 
     def write(times: list[float], alone: list[float], **more: object) -> None:
         if rank == 0:
@@ -69,12 +87,7 @@ def process(how: str, batch: int, count: int, out: str) -> None:
         alone = timed(by_itself, 2 * ALONE)[ALONE:]
         m = nn.parallel.DistributedDataParallel(model)
 
-        def step() -> None:
-            adam.zero_grad()
-            loss_of(m).backward()
-            adam.step()
-
-        write(timed(step, WARM + count), alone)
+        write(timed(lambda: trained(m), WARM + count), alone)
         torch.distributed.destroy_process_group()
         return
     import perdure
@@ -82,6 +95,12 @@ def process(how: str, batch: int, count: int, out: str) -> None:
     with perdure.start() as job:
         job.await_slots()
         alone = timed(by_itself, 2 * ALONE)[ALONE:]
+        if not on_servers:
+            start()  # the optimizers of all slots must be equal
+            with perdure.DataParallel(job, model, adam, shared=[schedule]) as own:
+                steps = iter(own.steps(WARM + count + 1))
+                write(timed(lambda: (next(steps), by_itself()), WARM + count), alone)  # type: ignore[arg-type,return-value]
+            return
         with perdure.ServerOptimizer(job, model, torch.optim.Adam(model.parameters(), 1e-4)) as p:
 
             def step() -> None:
@@ -92,15 +111,17 @@ def process(how: str, batch: int, count: int, out: str) -> None:
             write(timed(step, WARM + count), alone)
 
 
-def measure(how: str, processes: int, batch: int, count: int) -> dict[str, Any]:
+def measure(how: str, batch: int, a: argparse.Namespace) -> dict[str, Any]:
     """Run the processes of one way. how: ddp, or a recovery strategy."""
+    processes = 2 if a.large else a.processes
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/out"
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         if how != "ddp":
             launch = [sys.executable, "-m", "perdure", "launch", "--nproc", str(processes), "--servers=1", "-q"]
             launch += [f"--recovery={how}", f"--out={folder}/run"]
-        own = [__file__, "--process", how, "--out", out, "--batch", str(batch), "--steps", str(count)]
+        own = [__file__, "--process", how, "--out", out, "--batch", str(batch), "--steps", str(a.steps)]
+        own += ["--server-optimizer"] * a.server_optimizer + ["--large"] * a.large
         done = subprocess.run(
             [*launch, *own], env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
         )
@@ -113,9 +134,11 @@ def measure(how: str, processes: int, batch: int, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description="Steps of ServerOptimizer compared with DistributedDataParallel.")
+    p = argparse.ArgumentParser(description="Steps of DataParallel compared with DistributedDataParallel.")
     p.add_argument("--batch", type=int, nargs="+", default=[8, 64, 256])
-    p.add_argument("--recovery", nargs="+", default=["none", "resend:auto"])
+    p.add_argument("--recovery", nargs="+", default=["resend:20"])
+    p.add_argument("--server-optimizer", action="store_true")
+    p.add_argument("--large", action="store_true")
     p.add_argument("--processes", type=int, default=4)
     p.add_argument("--steps", type=int, default=80)
     p.add_argument("--rounds", type=int, default=3)
@@ -123,16 +146,16 @@ def main() -> None:
     p.add_argument("--out", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.process:
-        process(a.process, a.batch[0], a.steps, a.out)
+        process(a.process, a.batch[0], a.steps, a.out, a.server_optimizer, a.large)
         return
     for batch in a.batch:
         ratios: dict[str, list[float]] = {how: [] for how in a.recovery}
         for _ in range(a.rounds):
-            ddp = measure("ddp", a.processes, batch, a.steps)
+            ddp = measure("ddp", batch, a)
             theirs, alone = statistics.median(ddp["step"]), statistics.median(ddp["alone"])
             print(f"batch {batch}: DDP {theirs * 1e3:.0f} ms, {1 - alone / theirs:.0%} of it communicating", flush=True)
             for how in a.recovery:
-                ours = measure(how, a.processes, batch, a.steps)
+                ours = measure(how, batch, a)
                 mean = statistics.mean(ours["step"])
                 ratios[how].append(mean / statistics.mean(ddp["step"]))
                 print(

@@ -22,7 +22,7 @@ def launch(folder: Path, example: str, *args: str) -> str:
 
 
 def test_short() -> None:
-    for example in EXAMPLES.glob("*.py"):
+    for example in EXAMPLES.rglob("*.py"):
         assert len(example.read_text().splitlines()) <= 80, example
 
 

@@ -15,6 +15,7 @@ import pytest
 from conftest import SMALL, Cluster
 
 import perdure
+from perdure.errors import EXIT_ROLLED_BACK
 
 
 def test_timeout(cluster: Cluster) -> None:
@@ -248,3 +249,11 @@ def test_same_model_through_kills(tmp_path: Path, recovery: str) -> None:
     events = (tmp_path / "storm" / "events.jsonl").read_text()
     assert events.count('"fault"') >= len(kills)
     assert models[0] == models[1]
+
+
+def test_rolled_back(cluster: Cluster) -> None:
+    """A program that a rollback ends has its own exit code, and runs its exit handlers."""
+    program = "import atexit, perdure; atexit.register(print, 'ran'); job = perdure.join(); raise perdure.RolledBack"
+    with cluster.program(program) as of:
+        assert of.communicate(timeout=60)[0] == "ran\n"
+    assert of.returncode == EXIT_ROLLED_BACK

@@ -15,7 +15,8 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 #: For each page its title, its guide and its modules. Sources are parsed, not imported, since some need PyTorch.
 PAGES = {
     "python-reference.md": ("Python reference", "python.md", ("job", "rules", "run", "progress", "errors")),
-    "pytorch-reference.md": ("PyTorch reference", "pytorch.md", ("torch", "sampler", "hf", "lightning")),
+    "pytorch-reference.md": ("PyTorch reference", "pytorch.md", ("_parallel", "torch", "sampler")),
+    "trainers-reference.md": ("Reference of the trainers' callbacks", "pytorch-trainers.md", ("hf", "lightning")),
 }
 TITLES = {
     "job": "Jobs and tables",
@@ -23,6 +24,7 @@ TITLES = {
     "run": "Recorded runs",
     "progress": "Progress",
     "errors": "Errors",
+    "_parallel": "`perdure.DataParallel`",
     "torch": "`perdure.torch`: ServerOptimizer and DiLoCo",
     "sampler": "`perdure.Sampler`",
     "hf": "`perdure.hf`: Hugging Face's Trainer",

@@ -163,7 +163,7 @@ def test_refused_jobs() -> None:
         Sampler(job, 9, 3)
     late: Any = OneSlot({}, 0)
     late._trained = True
-    with pytest.raises(perdure.UsageError, match="create the Sampler before ServerOptimizer or DiLoCo"):
+    with pytest.raises(perdure.UsageError, match="create the Sampler before DataParallel"):
         Sampler(late, 9, 3)
 
 

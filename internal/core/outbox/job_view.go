@@ -18,6 +18,10 @@ type jobView struct {
 	view      protocol.View
 	intervals []protocol.Interval
 
+	// Cuts that were named, and that no checkpoint contains yet. A later one may be named before an earlier one is
+	// durable.
+	named []perdure.Clock
+
 	twoStep bool // a clock is first staged on all shards and then applied
 	adds    bool // the sum of two updates is equivalent to them
 }
@@ -25,6 +29,10 @@ type jobView struct {
 // setView handles a newer view.
 func (t *jobView) setView(v protocol.View) {
 	t.view, t.intervals, t.cuts.Named = v, v.Intervals(), v.Named
+	if v.Named > 0 && !slices.Contains(t.named, v.Named) {
+		t.named = append(t.named, v.Named)
+	}
+	t.named = slices.DeleteFunc(t.named, func(c perdure.Clock) bool { return c <= v.Durable })
 	t.twoStep = t.job.TwoStep(v.Tables)
 	t.adds = t.merges()
 }
@@ -38,6 +46,11 @@ func (t *jobView) merges() bool {
 		constant := t.Rule.Schedule == "" || t.Rule.Schedule == perdure.ScheduleConst
 		return t.Consistency.Kind == perdure.VAP || !t.Rule.Adds() || !constant || t.Evict > 0
 	})
+}
+
+// isCut reports whether there is a cut at a clock that no checkpoint contains yet.
+func (t *jobView) isCut(c perdure.Clock) bool {
+	return t.cuts.Has(c) && c > t.view.Durable || slices.Contains(t.named, c)
 }
 
 // begin returns the clock at which this slot starts a generation.

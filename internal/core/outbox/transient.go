@@ -9,7 +9,8 @@ import (
 
 // An update that is retained until it is in a checkpoint keeps its rows of transient tables only as long as a reader
 // may need them. A row that clock c wrote is read until clock c+1 is applied: by then all slots have ended that clock.
-// A restored shard may therefore be resent clock c without these rows. It applies c+1 before anyone reads from it.
+// A restored shard may therefore be resent clock c without these rows. It applies c+1 before anyone reads from it. The
+// exception is a cut at c+1 that is not durable yet, because the shard writes it again.
 
 // dropTransient drops the rows of transient tables from the retained updates that no longer need them. The updates keep
 // their place, their weights and everything else.
@@ -21,6 +22,9 @@ func (s *Shard) dropTransient() {
 	for _, u := range s.kept[:s.acked] {
 		if u.until() >= s.counts.Applied {
 			break // the newest applied clock
+		}
+		if b.jobView.isCut(u.until()) {
+			continue
 		}
 		before := u.bytes
 		if u.dropTables(func(t perdure.TableID) bool { return isTransient(b.jobView.view.Tables[t]) }) {

@@ -234,6 +234,9 @@ type Exited struct {
 	Output string `json:"said,omitempty"` // of a failure: the last lines of output
 }
 
+// ExitRolledBack is the exit code of a worker's program that has ended because the job was rolled back.
+const ExitRolledBack = 6
+
 // HostVariable is the environment variable with the prefix of the names of a host's processes.
 const HostVariable = "PERDURE_HOST"
 

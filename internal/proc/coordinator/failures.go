@@ -34,10 +34,11 @@ func newFailures(most int) failures {
 	return failures{max: most, slots: map[int]*streak{}, arrivals: map[int][2]arrival{}}
 }
 
-// arrival is a process that was given a slot, and the slot's clock at that time.
+// arrival is a process that was given a slot, with the slot's clock and the generation at that time.
 type arrival struct {
-	process string
-	clock   perdure.Clock
+	process    string
+	clock      perdure.Clock
+	generation perdure.Generation
 }
 
 // streak counts failures since the clock last advanced.
@@ -69,9 +70,9 @@ func (s *streak) show(e *wire.Exited, last bool) string {
 }
 
 // noteArrival records a process that was given a slot.
-func (f *failures) noteArrival(slot int, process string, clock perdure.Clock) {
-	if now := f.arrivals[slot]; now[0].process != process {
-		f.arrivals[slot] = [2]arrival{{process, clock}, now[0]}
+func (f *failures) noteArrival(slot int, a arrival) {
+	if now := f.arrivals[slot]; now[0].process != a.process {
+		f.arrivals[slot] = [2]arrival{a, now[0]}
 	}
 }
 
@@ -131,6 +132,9 @@ func (f *failures) slotFailed(core *membership.Core, slot int, e *wire.Exited) (
 	sl := &v.Slots[slot]
 	if sl.Left || e.Code == 0 && (sl.Until > 0 || v.End > 0 && clock >= v.End) {
 		return said, "" // the program has finished its work
+	}
+	if e.Code == wire.ExitRolledBack && f.arrivals[slot][0].generation < v.Generation {
+		return said, "" // the rollback ended it
 	}
 	s := f.slots[slot]
 	if s == nil {

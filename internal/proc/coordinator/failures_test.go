@@ -30,7 +30,11 @@ const (
 
 func inFailing(t *testing.T, most int, test func(f *failing)) {
 	t.Helper()
-	job := testcluster.Job("bsp", "resend:5", 2, 1, 1)
+	inFailingJob(t, testcluster.Job("bsp", "resend:5", 2, 1, 1), most, test)
+}
+
+func inFailingJob(t *testing.T, job perdure.JobSpec, most int, test func(f *failing)) {
+	t.Helper()
 	inJob(t, job, func(t *testing.T, on *lone) {
 		f := &failing{T: t, on: on}
 		f.supervisor = peer(t, on.Net, wire.Hello{Role: wire.RoleSupervisor, Process: "supervisor"})
@@ -108,6 +112,35 @@ func TestProgramFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRolledBackProgram checks that the end of a program because of a rollback does not count as a failure, but that
+// the same exit code without a rollback does.
+func TestRolledBackProgram(t *testing.T) {
+	const most = 3
+	ended := wire.Exited{Failed: true, Code: wire.ExitRolledBack}
+	inFailingJob(t, testcluster.Job("bsp", "checkpoint:5", 2, 1, 1), most, func(f *failing) {
+		f.on.StartServer("server:0")
+		for n := range 2 * most {
+			f.comes(0, 10+n)
+			if err := f.on.Ask(f.Context(), func(core *membership.Core, _ coordinator.Latest) {
+				core.Drop([]perdure.ShardID{0})
+			}); err != nil {
+				f.Fatal(err)
+			}
+			f.says(f.supervisor, ended)
+			if failed := f.failed(); failed != "" {
+				f.Fatalf("after %d rollbacks: %q", n+1, failed)
+			}
+		}
+		f.comes(0, 9)
+		for n := 1; n <= most; n++ {
+			f.says(f.supervisor, ended)
+			if failed := f.failed(); (failed != "") != (n == most) {
+				f.Fatalf("after %d exits without a rollback: %q", n, failed)
+			}
+		}
+	})
 }
 
 // TestProgramOfHostFails checks that failures of hosts' programs count like those of a supervisor, on whichever host

@@ -205,7 +205,9 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	switch admission {
 	case membership.Granted, membership.Wait: // welcomed once this is saved and the slot is settled
 		if k == membership.Worker {
-			c.problems.noteArrival(index, m.hello.Process, c.core.MemberStatus(k, index).Clock)
+			c.problems.noteArrival(index, arrival{
+				m.hello.Process, c.core.MemberStatus(k, index).Clock, record.View.Generation,
+			})
 		}
 		c.members.add(m)
 		c.members.standbys.remove(m.hello.Process)

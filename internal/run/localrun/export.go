@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"slices"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -98,7 +100,8 @@ func readTrained(ctx context.Context, c *worker.Client, s *settings.Run) (*train
 	return m, err
 }
 
-// ownTables returns the tables that a user's own programs made, or nil if there are none or they are too large.
+// ownTables returns the tables that a user's own programs made, or nil if there are none or they
+// are too large.
 func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*trainedModel, error) {
 	v, err := r.Control().View(ctx)
 	if err != nil {
@@ -106,6 +109,9 @@ func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*trainedModel, e
 	}
 	m := &trainedModel{eval: workload.Eval{Loss: math.NaN(), Accuracy: math.NaN(), RMSE: math.NaN()}}
 	bytes := int64(0)
+	if slices.ContainsFunc(v.Tables, func(t perdure.TableSpec) bool { return t.Transient }) {
+		return nil, nil // the programs keep the weights
+	}
 	for _, spec := range v.Tables {
 		if bytes += 4 * spec.Rows * int64(spec.Dim); bytes > maxOwnModelBytes {
 			break

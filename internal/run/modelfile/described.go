@@ -13,11 +13,11 @@ import (
 	"github.com/perdure/perdure/internal/data/safetensors"
 )
 
-// The tables of a perdure.torch program whose names are fixed. Each group of trained parameters has two more: one for
-// the initial weights, with the suffix begunSuffix, and one for the sum of all changes.
+// The table of a perdure.torch program that describes its model. Each group of trained parameters has two more, unless
+// the program keeps the weights itself: one for the initial weights, with the suffix begunSuffix, and one for the sum
+// of all changes.
 const (
 	namesTable  = "weights.names"
-	firstGroup  = "weights.0"
 	begunSuffix = ".begin"
 )
 
@@ -56,7 +56,7 @@ var types = map[string]safetensors.Type{
 
 // IsDescribed reports whether a file with tensors of these names has the tables of a perdure.torch program.
 func IsDescribed(names []string) bool {
-	return slices.Contains(names, namesTable) && slices.Contains(names, firstGroup+begunSuffix)
+	return slices.Contains(names, namesTable) && slices.Contains(names, namesTable+safetensors.IDsSuffix)
 }
 
 // StateDict converts the tables of a perdure.torch program to the tensors of the model's state_dict. missing are the
@@ -93,8 +93,9 @@ func ErrMissing(missing []string) error {
 		more = fmt.Sprintf(" and %d more", len(missing)-maxNamed)
 		missing = missing[:maxNamed]
 	}
-	return fmt.Errorf("%w: the job does not have the values of %s%s, such as frozen parameters above 64 MiB; call "+
-		"export in the program, or add --partial to omit them", perdure.ErrUsage, strings.Join(missing, ", "), more)
+	return fmt.Errorf("%w: the job does not have the values of %s%s: the servers hold neither frozen parameters above "+
+		"64 MiB nor the weights of DataParallel; call export in the program, or add --partial to omit them",
+		perdure.ErrUsage, strings.Join(missing, ", "), more)
 }
 
 func (m *Model) description() (d description, err error) {

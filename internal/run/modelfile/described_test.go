@@ -77,8 +77,8 @@ func tablesOf(text string) []safetensors.Tensor {
 	}
 	return []safetensors.Tensor{
 		names, ids,
-		{Name: firstGroup, Shape: []int64{1, 4}, Data: []float32{1, 2, 3, 0}},
-		{Name: firstGroup + begunSuffix, Shape: []int64{1, 4}, Data: []float32{0.5, 0.25, 0, 0}},
+		{Name: "weights.0", Shape: []int64{1, 4}, Data: []float32{1, 2, 3, 0}},
+		{Name: "weights.0" + begunSuffix, Shape: []int64{1, 4}, Data: []float32{0.5, 0.25, 0, 0}},
 		{Name: "buffers", Shape: []int64{1, 4}, Data: []float32{0x0201, 3, 0, 0}},
 	}
 }

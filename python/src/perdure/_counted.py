@@ -74,6 +74,22 @@ class Counted:
                 stacklevel=2,
             )
 
+    def refuse_set_rates(self, optimizers: Sequence[Optimizer], counts: bool) -> None:
+        """Raise UsageError if the program has set learning rates since the last step by a counter that is not saved.
+
+        Args:
+            optimizers: The optimizers.
+            counts: Whether the job counts the program's steps.
+        """
+        before, self._rates = self._rates, _rates_of(optimizers)
+        if before in (None, self._rates) or counts or self._scheduler is not None or self._keeps() or self._job._asked:
+            return
+        raise UsageError(
+            "the learning rate has changed since the last step, but no object in shared= or state= counts steps: a "
+            "replacement process of this slot would start its schedule from 0; list a scheduler in shared=, or loop "
+            "over steps"
+        )
+
     def stepped(self, optimizers: Sequence[Optimizer]) -> None:
         """Record the learning rates after a complete step and its schedulers."""
         self._rates = _rates_of(optimizers)

@@ -20,7 +20,7 @@ HANDED = 64 << 20
 #: The end of the message about a parameter that is unfrozen during training.
 NOT_TRAINED = (
     "was frozen when training started but requires a gradient now: the servers do not have it, so each process would "
-    "train its own copy; call requires_grad_(True) before creating ServerOptimizer or DiLoCo"
+    "train its own copy; call requires_grad_(True) before creating DataParallel, ServerOptimizer or DiLoCo"
 )
 
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")  # what torch.compile and checkpointing add to names
@@ -114,12 +114,12 @@ def refuse_without_values(model: nn.Module) -> None:
         if is_lazy(of):
             raise UsageError(
                 f"{plain_name(name)} belongs to a lazy module of torch and has no shape yet: run the model on a batch "
-                "before creating ServerOptimizer or DiLoCo"
+                "before creating DataParallel, ServerOptimizer or DiLoCo"
             )
         if of.is_meta:
             raise UsageError(
                 f"{plain_name(name)} is on the meta device and has no values: load them, for example with to_empty and "
-                "load_state_dict, before creating ServerOptimizer or DiLoCo"
+                "load_state_dict, before creating DataParallel, ServerOptimizer or DiLoCo"
             )
 
 

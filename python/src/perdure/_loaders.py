@@ -30,7 +30,7 @@ class _Watched:
         """Raise UsageError if the loop reads from an iterator older than the load, which did not move that iterator."""
         if self.early is not None and self.loader._iterator is self.early and self.early._num_yielded != self.given:
             raise UsageError(
-                f"{self.name} is read through an iterator created before this ServerOptimizer or DiLoCo, so a "
+                f"{self.name} is read through an iterator created before DataParallel, ServerOptimizer or DiLoCo, so a "
                 "replacement process of this slot could not restore its position; call iter(loader) after creating both"
             )
         self.early = None

@@ -14,6 +14,7 @@ import copy
 import dataclasses
 import functools
 import os
+import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,9 +25,12 @@ import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from . import _state
+from ._counted import Counted
 from ._ending import Ending, Left
+from ._epochs import Epochs
 from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse_without_values
 from ._inner import load
 from ._late import is_loader
@@ -41,16 +45,20 @@ from .torch import (
     Stateful,
     _buffers_of,
     _Bytes,
+    _is_stateful,
     _random,
     _refuse_unkept,
     _Rows,
+    _separate_generators,
     _set_random,
 )
 
 _HEAD = 16  # values of a row of flags before those of the parameters: see _Flags
+_BUCKET = 25 << 20  # bytes of gradients that are sent together while the backward pass continues
 _LEAVING = 10  # the place in a row of flags that counts slots after their last step
 _PARTS = 64  # a clock compares one of so many parts of the weights
 _MOST_COMPARED = 256  # slots; float32 holds the sums of squares of so many bytes exactly
+_FRAMES = 12  # max calls between GradScaler.step and a hook of the optimizer's step
 _CHECKED = 2  # steps of a process in which changes of the shared state are looked for, besides those that save it
 
 
@@ -107,20 +115,17 @@ class DataParallel:
         refuse_island(model)
         refuse_without_values(model)
         self.job, self.model = job, model
-        #: Whether backward passes of the outputs of later calls of the model are synchronised.
-        self.require_backward_grad_sync = True
+        self.require_backward_grad_sync = True  #: whether backward passes of later outputs are synchronised
         self._optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
         self._shared = list(shared)
         self._sampler = job._sampler
         self._state: list[Any] = [of for of in state if not is_of(job, of)]
-        _refuse_misplaced(self._shared)
+        _refuse_misplaced(self._shared, self._state)
         _refuse_unkept([*self._optimizers, *self._shared, *self._state])
-        for of in self._state:
-            if getattr(of, "generator", of) is None:
-                # Otherwise each start of the loader, also to save it, would draw from the program's random numbers.
-                of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)
+        _separate_generators(self._state, job.slot)
         self._loaders = Loaders(self._state, self._sampler)
         self._state.append(job._epochs if self._sampler is None else self._sampler)
+        self._counted = Counted(job, [*self._shared, *self._state], (), (Epochs,))
         self._share = job.share
         if self._sampler is not None:
             _refuse_empty_batches(self._sampler, self._share)
@@ -138,14 +143,16 @@ class DataParallel:
         self._tables(job)
         self._means = job.empty((self._rows.rows, _DIM))
         self._ready: set[int] = set()  # parameters whose gradient was computed since the last synchronised pass
-        self._reached = 0  # how often a gradient was added to a parameter's
-        self._before: int | None = None  # that number when the current backward pass began, if it is synchronised
+        self._buckets = _buckets_of(self._rows.starts)
+        self._bucket_of = [b for b, of in enumerate(self._buckets) for _ in of]
+        self._pass: _Pass | None = None  # the synchronised backward pass that is running, or has failed
         self._open = False  # whether a step has begun
         self._synced = False  # whether its synchronised pass has ended
         self._over = False  # whether the slot's work had ended at the mark
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
-        self._repeats = False  # whether this process repeats a step first, from a saved state
-        self._random: Any = None  # the random numbers of that state, until its mark
+        self._repeats = False  # whether this process first repeats a step
+        self._random: Any = None  # the random numbers of the state that was loaded, until the first mark
+        self._counts = False  # whether the program loops over steps, which counts them
         self._count = self._made = 0  # steps of the job, and of this process
         self._versions: list[tuple[str, torch.Tensor, int]] = []  # of the shared tensors at the mark
         self._poisoned = ""  # the parameter whose mean is not finite
@@ -204,13 +211,20 @@ class DataParallel:
             self._handed.take(self._handed_table.get_run(0, self._handed.rows))
         kept, saved = self.job._load()
         now = self.job._now()
+        newest = kept is not None and saved.clock + 1 == now.clock
+        if now.ended and not newest and now.clock > 1:
+            self.job.finish()  # otherwise the others would wait for this slot
+            raise UsageError(
+                "the job has ended, and this process has no state of its end, since an earlier process of the slot "
+                "died meanwhile: use the model that another slot has saved"
+            )
         if kept is not None:
-            self._load(kept, saved.clock + 1 == now.clock)
+            self._load(kept, newest)
         elif now.clock == 1:
             self._gradients.get_run(0, self._rows.rows, out=self._means)
             self._rows.take(self._means)
             self._read_buffers()
-        elif not now.ended:
+        else:
             raise UsageError(
                 f"slot {self.job.slot} has joined at clock {now.clock}, but only the other slots have the weights: "
                 "with DataParallel the number of slots is fixed; run `perdure scale` with the former number"
@@ -218,7 +232,7 @@ class DataParallel:
 
     def _load(self, kept: dict[str, Any], newest: bool) -> None:
         """Load the state of a mark. The step that begins there is repeated, unless it was after the last one."""
-        if not newest and not self.job._now().ended:
+        if not newest:
             raise PerdureError("this slot's saved state is older than the checkpoint; this is a bug")
         given = {"shared": len(self._shared), "state": len(self._state) - 1, "optimizers": len(self._optimizers)}
         was = {"shared": len(kept["shared"]), "state": len(kept["state"]) - 1, "optimizers": len(kept["optimizers"])}
@@ -239,9 +253,13 @@ class DataParallel:
         self._loaders.loaded()
         self._count = kept["step"]
         self._share = Share(*kept["share"])
-        if newest:  # otherwise the job has ended, and this process only waits for the others
-            self._random, self._repeats = kept["random"], not kept["over"]
-            if self._repeats and self._sampler is not None:
+        self._random, self._repeats = kept["random"], not kept["over"]
+        if self._repeats:
+            self.job._repeats = True
+            for p, had in zip(self._parameters, kept["grads"], strict=True):
+                if had:  # an optimizer skips parameters without a gradient
+                    p.grad = torch.zeros_like(p)
+            if self._sampler is not None:
                 self._sampler._repeat()
 
     def _hook(self) -> None:
@@ -254,8 +272,7 @@ class DataParallel:
 
         def ready(i: int, _: torch.Tensor) -> None:
             if (of := owner()) is not None:
-                of._ready.add(i)
-                of._reached += 1
+                of._gradient_ready(i)
 
         def step(i: int, optimizer: Optimizer, *_: Any) -> None:
             if (of := owner()) is not None:
@@ -288,8 +305,7 @@ class DataParallel:
         return self._batches(loader)
 
     def _batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        self._mark()
-        batches = iter(loader)
+        batches = iter(loader)  # before the mark, so that the state is not that of an abandoned pass
         while True:
             self._mark()
             self._resume_random()
@@ -315,6 +331,7 @@ class DataParallel:
             Done: The slot's work has ended. The ``with`` block then exits normally.
             UsageError: An iteration made no synchronised backward pass.
         """
+        self._counts = True
         while self._count < count:
             if self._open:
                 raise UsageError(
@@ -353,18 +370,20 @@ class DataParallel:
         self._over = not self._repeats and now.ended
         if not self._repeats and not now.ended:
             self._refuse_share(now.share)
-        self._frozen.check(self._state)
+        self._frozen.check([*self._shared, *self._state])
         self._open, self._synced = True, False
         self._made += 1
         ends = now.save_due or 0 < now.end == now.clock + 1
         if ends and not self._repeats:
             self._kept = _state.Encoded(self._captured())
-        if self._kept is not None or self._made <= _CHECKED:
-            self._versions = [(name, t, t._version) for name, t in self._shared_tensors()]
+        whole = self._kept is not None or self._made <= _CHECKED
+        tensors = self._shared_tensors() if whole else zip(self._names, self._parameters, strict=True)
+        self._versions = [(name, t, t._version) for name, t in tensors]
 
     def _captured(self, over: bool = False) -> dict[str, Any]:
         """Return the state of this moment, over: after the last step. Parameters and optimizers are not copied."""
         return {
+            "grads": [p.grad is not None for p in self._parameters],
             "parameters": self._parameters,
             "buffers": [b.clone() for b in self._buffers_now()],
             "optimizers": [of.state_dict() for of in self._optimizers],
@@ -377,8 +396,10 @@ class DataParallel:
         }
 
     def _resume_random(self) -> None:
-        """Set the random numbers of the saved mark, at the first mark."""
+        """Set the random numbers of the saved state, at this process's first mark."""
         if self._random is not None:
+            if not self._counts:
+                self._counted.warn_taken_over()
             _set_random(self._random)
             self._random = None
 
@@ -401,32 +422,87 @@ class DataParallel:
         """Prepare the backward pass of an output of the model."""
         if not torch.is_grad_enabled():
             return
-        outputs = [t for t in _outputs(output) if t.requires_grad]
+        outputs = [t for t in _outputs(output) if t.grad_fn is not None]
         if not outputs:
             return
         if self.require_backward_grad_sync and not self._open:
             raise UsageError(
-                "the model was called outside of a step, or a second time after the step's synchronised backward pass: "
-                "loop over batches or steps, make one synchronised pass in each step, and use no_sync for others"
+                "the model was called outside of a step, or again after the step's synchronised backward pass: loop "
+                "over batches or steps, make one synchronised pass in each step, use no_sync for others, and evaluate "
+                "under torch.no_grad()"
             )
         if self._kept is not None:
             kept, self._kept = self._kept, None
             self.job._save(kept)
-        self._before = None  # also after a backward pass that has failed
+        if self._pass is not None:
+            raise UsageError("a backward pass of this step has failed; exit, and start this program again")
         if self.require_backward_grad_sync:
             for t in outputs:
                 t.register_hook(self._output_gradient)
 
     def _output_gradient(self, _: torch.Tensor) -> None:
         """Let the backward pass that reaches an output end with the exchange. It may reach those of several calls."""
-        if self._before is None:
-            self._before = self._reached
+        if self._pass is None:
+            self._pass = _Pass()
             torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+
+    def _gradient_ready(self, i: int) -> None:
+        """Send the gradients of a bucket once all of them are there, while the backward pass continues."""
+        self._ready.add(i)
+        each = self._pass
+        if each is None:
+            return
+        each.ran = True
+        if not self._open or self._repeats:
+            return
+        bucket = self._bucket_of[i]
+        if bucket in each.sent:
+            each.again.add(i)
+            return
+        each.fresh.add(i)
+        if len(self._buckets) > 1 and each.fresh.issuperset(self._buckets[bucket]):
+            each.sent.add(bucket)
+            self._send(bucket)
+            self._gradients.flush()
+
+    def _send(self, bucket: int) -> None:
+        """Hand over the gradients of a bucket. Those that were not computed are zeros."""
+        of, starts = self._buckets[bucket], self._rows.starts
+        if starts[of.start] == starts[of.stop] and of.stop < len(self._parameters):
+            return  # empty parameters
+        end = starts[of.stop] if of.stop < len(self._parameters) else self._rows.rows
+        flat = torch.from_numpy(self._gradients.deltas(starts[of.start], end - starts[of.start]).reshape(-1))
+        with torch.no_grad():
+            for i in of:
+                first = (starts[i] - starts[of.start]) * _DIM
+                last = (starts[i + 1] if i + 1 < of.stop else end) - starts[of.start]
+                count = self._parameters[i].numel()
+                flat[first + count : last * _DIM] = 0
+                self._write(i, flat[first : first + count])
+
+    def _write(self, i: int, place: torch.Tensor) -> None:
+        p = self._parameters[i]
+        if i not in self._ready:
+            place.zero_()
+            return
+        grad = p.grad
+        if grad is None or grad.layout != torch.strided or grad.requires_grad:
+            how = "sparse" if grad is not None and grad.layout != torch.strided else "part of a graph"
+            raise UsageError(
+                f"the gradient of {self._names[i]} is {how}; use sparse=False, and backward without create_graph=True"
+            )
+        place.view(p.shape).copy_(grad)
+        if (weight := self._weight()) != 1:
+            place.mul_(weight)
+
+    def _weight(self) -> float:
+        """Return the weight of this slot's gradients: the number of samples, if a Sampler counts them."""
+        return 1.0 if self._sampler is None else float(self._sampler._place.samples)
 
     def _end_backward(self) -> None:
         """Replace the gradients by their means over all slots."""
-        before, self._before = self._before, None
-        if self._reached == before:
+        each, self._pass = self._pass, None
+        if each is None or not each.ran:
             return  # torch.autograd.grad, for example of a penalty, has added nothing
         if not self._open:
             raise UsageError(
@@ -441,44 +517,32 @@ class DataParallel:
                 )
         self._versions = []
         if not self._repeats:
-            self._exchange()
+            self._exchange(each)
         elif self._sampler is not None:
             self._sampler._after_clock(advanced=False)
         self._take_means()
-        self._repeats = False
+        self._repeats = self.job._repeats = False
         self._ready.clear()
         self._stepped.clear()
         self._open, self._synced = False, True
         self._count += 1
+        self._counted.refuse_second_pass(self._loaders.again())
+        self._loaders.check()
         self._loaders.stepped()
 
-    def _exchange(self) -> None:
+    def _exchange(self, each: _Pass) -> None:
         """End the clock with this slot's gradients."""
         before = self.job._now()
         if before.ended:
             raise self._done()
-        weight = 1.0 if self._sampler is None else float(self._sampler._place.samples)
-        values = self._gradients.deltas()
-        flat = torch.from_numpy(values.reshape(-1))
-        ends = [*self._rows.starts[1:-1], self._rows.rows] if self._parameters else []
-        with torch.no_grad():
-            for i, (p, start, end) in enumerate(zip(self._parameters, self._rows.starts, ends, strict=False)):
-                place = flat[start * _DIM : start * _DIM + p.numel()].view(p.shape)
-                flat[start * _DIM + p.numel() : end * _DIM] = 0
-                if i not in self._ready:
-                    place.zero_()
-                    continue
-                grad = p.grad
-                if grad is None or grad.layout != torch.strided or grad.requires_grad:
-                    how = "sparse" if grad is not None and grad.layout != torch.strided else "part of a graph"
-                    raise UsageError(
-                        f"the gradient of {self._names[i]} is {how}; use sparse=False, and backward without "
-                        "create_graph=True"
-                    )
-                place.copy_(grad)
-                if weight != 1:
-                    place.mul_(weight)
-        self._flag_table.inc_run(0, self._flags.written(weight, self._ready, self._checksum()))
+        for bucket in range(len(self._buckets)):
+            if bucket not in each.sent:
+                self._send(bucket)
+        for i in sorted(each.again):  # computed in several parts, as by reentrant checkpoints
+            place = torch.zeros(self._rows.starts[i + 1] - self._rows.starts[i], _DIM)
+            self._write(i, place.view(-1)[: self._parameters[i].numel()])
+            self._gradients.inc_run(self._rows.starts[i], place.numpy())
+        self._flag_table.inc_run(0, self._flags.written(self._weight(), self._ready, self._checksum()))
         self._send_buffers()
         self.job.clock()
         now = self.job._now()
@@ -535,11 +599,39 @@ class DataParallel:
                 "slots would train different weights"
             )
         self._stepped.add(i)
+        self._counted.refuse_set_rates(self._optimizers, self._counts)
+        if self._made <= _CHECKED:
+            self._refuse_unlisted(optimizer)
         if self._poisoned and getattr(optimizer, "found_inf", None) is None:
             raise NonFinite(
                 f"the mean gradient of {self._poisoned} contains NaN or Inf in step {self._count - 1}; check the loss "
                 "and the learning rate, or use a GradScaler"
             )
+
+    def _refuse_unlisted(self, optimizer: Optimizer) -> None:
+        """Raise UsageError if a scheduler of the optimizer, or a GradScaler that calls its step, is not saved."""
+        listed = [*self._shared, *self._state]
+        plain = (LRScheduler, nn.Module, torch.amp.GradScaler, Epochs)
+        opaque = any(not isinstance(of, plain) and not is_loader(of) for of in listed)  # one may contain a scheduler
+        known = opaque or any(isinstance(of, LRScheduler) and of.optimizer is optimizer for of in listed)
+        if getattr(optimizer.step, "_wrapped_by_lr_sched", False) and not known:
+            raise UsageError(
+                f"a scheduler changes the learning rate of {type(optimizer).__name__}, but is not in shared=: a "
+                "replacement process of this slot would start the schedule from the beginning"
+            )
+        frame = sys._getframe(1)
+        for _ in range(_FRAMES):
+            caller = frame.f_locals.get("self")
+            if isinstance(caller, torch.amp.GradScaler):
+                if not opaque and all(of is not caller for of in listed):
+                    raise UsageError(
+                        "the GradScaler that calls the optimizer's step is not in shared=: a replacement process of "
+                        "this slot would start with another scale"
+                    )
+                return
+            if frame.f_back is None:
+                return
+            frame = frame.f_back
 
     def _checksum(self) -> int:
         """Return a checksum of a part of the weights. The parts take turns."""
@@ -654,6 +746,16 @@ class DataParallel:
         return kind is Done
 
 
+@dataclasses.dataclass
+class _Pass:
+    """A synchronised backward pass of outputs of the model."""
+
+    ran: bool = False  # whether it has computed the gradient of any parameter
+    fresh: set[int] = dataclasses.field(default_factory=set)  # parameters whose gradient it has computed
+    sent: set[int] = dataclasses.field(default_factory=set)  # buckets that were sent before its end
+    again: set[int] = dataclasses.field(default_factory=set)  # parameters with more gradient after that
+
+
 class _Flags:
     """The layout of the flags of a clock, which the servers sum up.
 
@@ -711,6 +813,16 @@ def _trained_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[tuple
     return trained
 
 
+def _buckets_of(starts: Sequence[int]) -> list[range]:
+    """Return the parameters of each bucket. The last ones, whose gradients are computed first, fill their buckets."""
+    buckets, end = [], len(starts) - 1
+    for i in reversed(range(len(starts) - 1)):
+        if i == 0 or (starts[end] - starts[i]) * _DIM * 4 >= _BUCKET:
+            buckets.append(range(i, end))
+            end = i
+    return buckets[::-1]
+
+
 def _refuse_recovery(recovery: str) -> None:
     """Raise UsageError for strategies without checkpoints, and for those that lose updates without a rollback."""
     kind, _, options = recovery.partition(":")
@@ -723,7 +835,13 @@ def _refuse_recovery(recovery: str) -> None:
         )
 
 
-def _refuse_misplaced(shared: Sequence[Any]) -> None:
+def _refuse_misplaced(shared: Sequence[Any], state: Sequence[Any]) -> None:
+    for of in (*shared, *state):
+        if not _is_stateful(of):
+            raise UsageError(
+                f"the {type(of).__name__} in shared= or state= has no state_dict and load_state_dict, so it cannot be "
+                "saved: instead of a DataLoader use torchdata's StatefulDataLoader, or a Sampler"
+            )
     for of in shared:
         if is_loader(of):
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Forks a program from a process that has already imported its modules, and forks it again if it is killed."""
+"""Forks a program from a process that has already imported its modules, and again after a kill or a rollback."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import time
+
+from .errors import EXIT_ROLLED_BACK
 
 _PDEATHSIG = 1  # prctl's PR_SET_PDEATHSIG
 
@@ -43,6 +45,8 @@ def fork(program: str) -> None:
             os.kill(child, signal.SIGTERM)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         child = 0  # the number may belong to another process now
+        if code == EXIT_ROLLED_BACK and not ending:
+            continue
         if code >= 0:
             sys.exit(code)
         if ending or -code not in _OUTSIDE or time.monotonic() - begun < QUICK:

@@ -15,6 +15,10 @@ class RolledBack(PerdureError):
     """The job was rolled back to an earlier clock. Call ``Job.clock`` and continue from the clock it returns."""
 
 
+#: The exit code of a program that RolledBack has ended. The supervisor then starts it again, without a failure counted.
+EXIT_ROLLED_BACK = 6
+
+
 class Fenced(PerdureError):
     """Another process holds this process's slot now. End this process."""
 

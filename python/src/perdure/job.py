@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import math
@@ -28,7 +29,7 @@ from ._epochs import Epochs
 from ._sending import Sending
 from ._shared import Loans, Lot, Regions
 from ._state import Encoded, decode
-from .errors import NonFinite, PerdureError, RolledBack, UsageError
+from .errors import EXIT_ROLLED_BACK, NonFinite, PerdureError, RolledBack, UsageError
 from .progress import Progress
 from .rules import Rule
 from .run import Run
@@ -189,6 +190,8 @@ class Table:
             An array of shape (count, dim).
         """
         count = self.rows - first if count is None else count
+        if self._job._repeats:
+            return np.empty((count, self.dim), np.float32)
         loans = self._job._lending()
         place, size, gone, _, _ = self._call(_agent.DELTAS, 0, first, count)
         values: Floats = loans.piece(place, size, gone)[: 4 * count * self.dim].view(np.float32)
@@ -208,6 +211,8 @@ class Table:
 
         The servers apply them only after ``clock``.
         """
+        if self._job._repeats:
+            return
         with self._job._taking_back(self._number):
             self._call(_agent.FLUSH)
 
@@ -221,6 +226,8 @@ class Table:
         Args:
             weight: How much the update counts, for example its number of tokens.
         """
+        if self._job._repeats:
+            return
         self._job._inced = True
         self._call(_agent.WEIGH, struct.unpack("<q", struct.pack("<d", weight))[0])
 
@@ -283,6 +290,8 @@ class Table:
             raise UsageError(
                 f"table {self.name}: array of shape {values.shape} does not fit {count} rows of {self.dim} values"
             )
+        if self._job._repeats:
+            return
         self._job._inced = True
         with self._job._lent(values) as of, self._job._lent(which) as at:
             self._call(op, of.address, at.address, count)
@@ -345,7 +354,8 @@ class Job:
         self._sending: Sending | None = None  # of a large state of the current clock
         self._inced = False  # whether this process has deltas of the current clock, which would die with it
         self._asked = False  # whether the program reads the job's clock
-        self._trained = False  # whether a ServerOptimizer or DiLoCo trains a model in this job
+        self._repeats = False  # whether the program repeats a step whose updates have been applied, so none are sent
+        self._trained = False  # whether a DataParallel, ServerOptimizer or DiLoCo trains a model in this job
         self._epochs = Epochs()
         self._sampler: Sampler | None = None
         self._observer = bool(hello.get("observer"))
@@ -488,9 +498,7 @@ class Job:
 
     def _each_epoch(self, count: int) -> Iterator[int]:
         if self._sampler is None and not self._trained:
-            raise UsageError(
-                "epochs needs a Sampler, ServerOptimizer or DiLoCo, which saves the epoch with each update"
-            )
+            raise UsageError("epochs needs a Sampler, DataParallel, ServerOptimizer or DiLoCo, which saves the epoch")
         of = self._sampler if self._sampler is not None else self._epochs
         more = True
         while more and of.epoch < count:
@@ -882,7 +890,29 @@ def join(
     )
     if not coordinator and not observer:
         job._shown = _nested.show_ranks(job.slot, job.spec["slots"])
+        if os.environ.get("PERDURE_SLOT"):  # a supervisor has started this process, and starts it again
+            _end_after_rollbacks()
     return job
+
+
+def _end_after_rollbacks() -> None:
+    """Let RolledBack end this program with one line instead of a traceback, and with its exit code."""
+    before = sys.excepthook
+    if getattr(before, "ends_after_rollbacks", False):
+        return
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, RolledBack):
+            before(kind, error, trace)
+            return
+        print("perdure: the job was rolled back: this program ends, and is started again", file=sys.stderr)
+        atexit._run_exitfuncs()  # os._exit does not; the interpreter's own end would have exit code 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(EXIT_ROLLED_BACK)
+
+    hook.ends_after_rollbacks = True  # type: ignore[attr-defined]
+    sys.excepthook = hook
 
 
 def _refuse_rank() -> None:

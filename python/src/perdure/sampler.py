@@ -98,7 +98,9 @@ class Sampler:
                 "this job already has a Sampler; use one for all training data, and a plain loader for evaluations"
             )
         if job._trained:
-            raise UsageError("create the Sampler before ServerOptimizer or DiLoCo, which save its position")
+            raise UsageError(
+                "create the Sampler before DataParallel, ServerOptimizer or DiLoCo, which save its position"
+            )
         now = job._now()
         if global_batch and now.clock == 0 and batch < now.share.of:
             raise UsageError(
@@ -123,7 +125,7 @@ class Sampler:
         self._received = 0  # batches since the last step
         self._drawn: list[int] = []  # batches received in each of the first steps
         self._last_epoch: int | None = None  # the epoch of this process's last step
-        self._owner: Callable[[], Any] = lambda: None  # a weak reference to the ServerOptimizer or DiLoCo
+        self._owner: Callable[[], Any] = lambda: None  # a weak reference to the DataParallel, ServerOptimizer or DiLoCo
         self._refresh()
         job._sampler = self
 

@@ -291,11 +291,7 @@ class _Model:
         _refuse_unreached(job, self._state)
         _refuse_unkept(self._state)
         _refuse_trained(self._state, [p for of, _ in groups for _, p in of])
-        for of in self._state:
-            if getattr(of, "generator", of) is None:
-                # A loader without a generator draws a seed from the program's random numbers when it starts. A
-                # replacement process starts it once more, in the middle of its data, and would then get other numbers.
-                of.generator = torch.Generator().manual_seed(torch.initial_seed() + job.slot)  # type: ignore[attr-defined]
+        _separate_generators(self._state, job.slot)
         rows = [(_Rows(job, of), rule) for of, rule in groups]
         buffers = _buffers_of(model)
         self._buffers = _Bytes(job, list(buffers.values())) if buffers else None
@@ -1114,6 +1110,22 @@ def _refuse_unreached(job: Job, state: Sequence[Stateful]) -> None:
     size = sum(_bytes_of(of) for of in state if isinstance(of, Optimizer))
     if size > job._state_bytes and job._state_why:
         raise UsageError(f"the state of the optimizer is {size / 2**20:.1f} MiB: {job._state_why}")
+
+
+def _separate_generators(state: Sequence[Any], slot: int) -> None:
+    """Give each loader a generator of its own for the seed that it draws when it starts.
+
+    A replacement process starts it once more, in the middle of its data. If the seed came from the program's random
+    numbers, or from the generator of the order, these would continue differently.
+    """
+    for of in state:
+        if not hasattr(of, "generator"):
+            continue
+        samplers = [getattr(of, "sampler", None), getattr(getattr(of, "batch_sampler", None), "sampler", None)]
+        orders = [g for sampler in samplers if (g := getattr(sampler, "generator", None)) is not None]
+        if of.generator is None or any(of.generator is g for g in orders):
+            seed = torch.initial_seed() if of.generator is None else of.generator.initial_seed()
+            of.generator = torch.Generator().manual_seed(seed + slot)
 
 
 def _refuse_unkept(state: Sequence[Stateful]) -> None:

@@ -205,7 +205,7 @@ def test_values_that_the_job_does_not_have(tmp_path: Path, monkeypatch: pytest.M
     small(seed=1).load_state_dict(load_file(tmp_path / "p"), strict=True)
     done = perdure_export(tmp_path / "run", tmp_path / "m")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "does not have the values of 0.weight, 0.bias, such as frozen parameters above 64 MiB" in done.stderr
+    assert "does not have the values of 0.weight, 0.bias" in done.stderr
     assert not (tmp_path / "m").exists()
     done = perdure_export(tmp_path / "run", tmp_path / "m", "--partial")
     assert done.returncode == 0

@@ -383,7 +383,7 @@ def test_epochs(tmp_path: Path, how: str) -> None:
 def test_epochs_end(job: perdure.Job) -> None:
     with pytest.raises(perdure.UsageError, match=r"epochs\(-1\): the number of epochs must be 0 or more"):
         job.epochs(-1)
-    with pytest.raises(perdure.UsageError, match="epochs needs a Sampler, ServerOptimizer or DiLoCo"):
+    with pytest.raises(perdure.UsageError, match="epochs needs a Sampler"):
         next(job.epochs(3))
     perdure.ServerOptimizer(job, nn.Linear(4, 1), perdure.SGD(0.01))
     assert [(epoch, job._epochs.state_dict()["epoch"]) for epoch in job.epochs(3)] == [(0, 0), (1, 1), (2, 2)]

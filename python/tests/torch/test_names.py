@@ -9,5 +9,6 @@ import perdure
 
 def test_names() -> None:
     """Editors and `inspect` find the names, and all of them can be imported."""
-    assert {"Count", "ServerOptimizer", "DiLoCo", "start"} <= set(dir(perdure))
-    assert inspect.isclass(dict(inspect.getmembers(perdure))["ServerOptimizer"])
+    assert {"Count", "DataParallel", "ServerOptimizer", "DiLoCo", "start"} <= set(dir(perdure))
+    for name in ("DataParallel", "ServerOptimizer"):
+        assert inspect.isclass(dict(inspect.getmembers(perdure))[name])

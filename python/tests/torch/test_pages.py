@@ -1,4 +1,4 @@
-"""The programs in docs/guide/pytorch.md run."""
+"""The programs in the pages about PyTorch run."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def loss_of(a, b):
 """
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "pytorch.md"
+TRAINERS = PAGE.with_name("pytorch-trainers.md")
 
 #: The code that the page assumes, for each library.
 GIVEN = {
@@ -53,7 +54,7 @@ model, part_of_the_data = Model(), torch.randn(32, 4)
 @pytest.mark.parametrize("library", GIVEN)
 def test_program(library: str, tmp_path: Path) -> None:
     pytest.importorskip(library)
-    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    programs = re.findall(r"```python\n(.*?)```", TRAINERS.read_text(), re.DOTALL)
     (program,) = [of for of in programs if library in of]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", GIVEN[library] + program], env=environment, cwd=tmp_path, check=True)
@@ -67,12 +68,14 @@ def by_two(program: str, folder: Path) -> None:
     subprocess.run(command, env=environment, cwd=folder, check=True)
 
 
-@pytest.mark.parametrize("way", ["ServerOptimizer", "DiLoCo"])
-def test_dozen_lines(way: str, tmp_path: Path) -> None:
-    first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[:2]
-    if way == "DiLoCo":
-        first = first[: first.index("with perdure.ServerOptimizer")] + second
-    by_two(first, tmp_path)
+@pytest.mark.parametrize("way", ["DataParallel", "ServerOptimizer", "DiLoCo"])
+def test_few_lines(way: str, tmp_path: Path) -> None:
+    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (program,) = [of for of in programs if f"perdure.{way}(" in of]
+    if program is not programs[0]:
+        loader = programs[0].index("optimizer =")  # the page says that the lines before are the same
+        program = programs[0][:loader] + program
+    by_two(program, tmp_path)
 
 
 def test_readme(tmp_path: Path) -> None:
