@@ -621,7 +621,9 @@ class DataParallel:
             )
         frame = sys._getframe(1)
         for _ in range(_FRAMES):
-            caller = frame.f_locals.get("self")
+            # Reading f_locals keeps a copy of them alive as long as the frame, so those of the program are not read.
+            scales = frame.f_code.co_filename == torch.amp.GradScaler.step.__code__.co_filename
+            caller = frame.f_locals.get("self") if scales else None
             if isinstance(caller, torch.amp.GradScaler):
                 if not opaque and all(of is not caller for of in listed):
                     raise UsageError(
