@@ -387,14 +387,7 @@ class Kept:
 PLACES = [(1, "batch"), (6, "forward"), (8, "backward"), (9, "batch"), (10, "step"), (14, "epoch"), (17, "backward")]
 
 
-@pytest.mark.parametrize(
-    ("generator", "workers"),
-    [
-        (False, 0),
-        (False, 1),
-        pytest.param(True, 0, marks=pytest.mark.xfail(strict=True, reason="torchdata restores only the current epoch")),
-    ],
-)
+@pytest.mark.parametrize(("generator", "workers"), [(False, 0), (False, 1), (True, 0), (True, 1)])
 def test_deaths_everywhere(tmp_path: Path, generator: bool, workers: int) -> None:
     """The process dies at each point of the loop. Schedulers of epochs make each step once."""
 
@@ -438,16 +431,7 @@ def test_deaths_everywhere(tmp_path: Path, generator: bool, workers: int) -> Non
     assert lives(tmp_path / "storm", life, len(places)) == undisturbed
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        pytest.param(
-            "forward",
-            marks=pytest.mark.xfail(strict=True, reason="the repeated step sends the program's own updates again"),
-        ),
-        "step",
-    ],
-)
+@pytest.mark.parametrize("where", ["forward", "step"])
 def test_own_table(tmp_path: Path, where: str) -> None:
     """Updates of the program's own table count once, whether the program makes them before or after backward."""
 
@@ -528,6 +512,8 @@ def digest(*of):
 
 WITH_PERDURE = """
 import perdure
+import perdure._parallel
+perdure._parallel._BUCKET = given.get("bucket", 25 << 20)
 model, optimizers, shared = made(job.slot)
 with perdure.DataParallel(job, model, optimizers, shared=shared) as training:
     for step in training.steps(6):
@@ -763,8 +749,10 @@ def in_one_process(case: str) -> str:
 
 @pytest.mark.parametrize("name", CASES)
 def test_features(tmp_path: Path, pair: Pair, name: str) -> None:
-    said = results_of(pair.run(tmp_path, program_of(CASES[name], WITH_PERDURE)))
-    assert said == [in_one_process(CASES[name])] * 2
+    expected = [in_one_process(CASES[name])] * 2
+    program = program_of(CASES[name], WITH_PERDURE)
+    assert results_of(pair.run(tmp_path / "one", program)) == expected
+    assert results_of(pair.run(tmp_path / "each", program, bucket=1)) == expected  # a bucket for each parameter
 
 
 def test_not_finite(tmp_path: Path, pair: Pair) -> None:
@@ -874,7 +862,7 @@ class Methods(nn.Module):
 X = torch.ones(4, 3)
 #: The code of a step, in which ``model``, ``optimizer`` and ``training`` are known, and the expected message.
 STEPS_REFUSED = {
-    "second pass": ("model(X).sum().backward(); model(X).sum().backward()", "second time"),
+    "second pass": ("model(X).sum().backward(); model(X).sum().backward()", "called outside of a step, or again"),
     "second backward": ("a, b = model(X), model(X); a.sum().backward(); b.sum().backward()", "second synchronised"),
     "method": ("model.linear(X).sum().backward(); optimizer.step()", "SGD makes a step without a synchronised"),
     "no pass": ("optimizer.step()", "SGD makes a step without a synchronised"),
@@ -934,6 +922,28 @@ def test_momentum_encoder_in_forward(one: perdure.Job) -> None:
     with refuses("AveragedModel"), perdure.DataParallel(one, model, optimizer, shared=[average]) as training:
         for _ in training.steps(2):
             model(X).sum().backward()
+
+
+def test_objects_that_are_not_listed(one: perdure.Job) -> None:
+    """Without them a replacement process would continue in another way."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with refuses("GradScaler"), perdure.DataParallel(one, model, optimizer) as training:
+        for _ in training.steps(2):
+            scaler = torch.amp.GradScaler("cpu")
+            scaler.scale(model(X).sum()).backward()
+            scaler.step(optimizer)
+
+
+def test_scheduler_that_is_not_listed(one: perdure.Job) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with refuses("scheduler"), perdure.DataParallel(one, model, optimizer) as training:
+        for _ in training.steps(2):
+            model(X).sum().backward()
+            optimizer.step()
+            scheduler.step()
 
 
 def test_slots_that_differ(tmp_path: Path, pair: Pair) -> None:
