@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import json
 import os
@@ -20,6 +21,7 @@ from conftest import SMALL, Cluster
 from launched import Death, hash_of, kills, launch
 
 import perdure
+from perdure.progress import NO_END
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -384,7 +386,7 @@ PLACES = [(1, "batch"), (6, "forward"), (8, "backward"), (9, "batch"), (10, "ste
     [
         (False, 0),
         (False, 1),
-        pytest.param(True, 0, marks=pytest.mark.xfail(strict=True, reason="torchdata restores only the current epoch")),
+        (True, 0),
     ],
 )
 def test_deaths_everywhere(tmp_path: Path, generator: bool, workers: int) -> None:
@@ -433,10 +435,7 @@ def test_deaths_everywhere(tmp_path: Path, generator: bool, workers: int) -> Non
 @pytest.mark.parametrize(
     "where",
     [
-        pytest.param(
-            "forward",
-            marks=pytest.mark.xfail(strict=True, reason="the repeated step sends the program's own updates again"),
-        ),
+        "forward",
         "step",
     ],
 )
@@ -867,7 +866,7 @@ class Methods(nn.Module):
 X = torch.ones(4, 3)
 #: The code of a step, in which ``model``, ``optimizer`` and ``training`` are known, and the expected message.
 STEPS_REFUSED = {
-    "second pass": ("model(X).sum().backward(); model(X).sum().backward()", "second time"),
+    "second pass": ("model(X).sum().backward(); model(X).sum().backward()", "again after"),
     "second backward": ("a, b = model(X), model(X); a.sum().backward(); b.sum().backward()", "second synchronised"),
     "method": ("model.linear(X).sum().backward(); optimizer.step()", "SGD makes a step without a synchronised"),
     "no pass": ("optimizer.step()", "SGD makes a step without a synchronised"),
@@ -892,6 +891,80 @@ def test_refused_in_a_step(one: perdure.Job, name: str) -> None:
     with refuses(said), perdure.DataParallel(one, model, optimizer) as training:
         for _ in training.steps(2):
             exec(code, {"model": model, "optimizer": optimizer, "training": training, "X": X})
+
+
+def test_refuses_another_scheduler(one: perdure.Job) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    torch.optim.lr_scheduler.LinearLR(optimizer)
+    with refuses("a scheduler changes"), perdure.DataParallel(one, model, optimizer) as training:
+        for _ in training.steps(2):
+            model(X).sum().backward()
+            optimizer.step()
+
+
+def test_refuses_uncounted_rates(one: perdure.Job) -> None:
+    """A counter of the program would start from 0 in a replacement process."""
+    model, count = nn.Linear(3, 2), 0
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = StatefulDataLoader(torch.ones(9, 3), batch_size=1)
+    with refuses("loop over steps"), perdure.DataParallel(one, model, optimizer, state=[loader]) as training:
+        for x in training.batches(loader):
+            count += 1
+            optimizer.param_groups[0]["lr"] = 0.1 / count
+            model(x).sum().backward()
+            optimizer.step()
+
+
+def test_refuses_another_scaler(one: perdure.Job) -> None:
+    model, scaler = nn.Linear(3, 2), torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with refuses("GradScaler"), perdure.DataParallel(one, model, optimizer) as training:
+        for _ in training.steps(2):
+            scaler.scale(model(X).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+
+def test_refuses_uncounted_epochs(one: perdure.Job) -> None:
+    """A loop over range(3) would start from 0 in a replacement process."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = StatefulDataLoader(torch.ones(3, 3), batch_size=1)
+    one.spec["clocks"] = NO_END
+    with refuses("second pass"), perdure.DataParallel(one, model, optimizer, state=[loader]) as training:
+        for _ in range(3):
+            for x in training.batches(loader):
+                model(x).sum().backward()
+                optimizer.step()
+
+
+def test_failed_backward(one: perdure.Job) -> None:
+    """A program that continues after a failed backward pass would send a part of its gradients."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with refuses("has failed"), perdure.DataParallel(one, model, optimizer) as training:
+        for _ in training.steps(1):
+            hook = model[0].weight.register_hook(lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                model(X).sum().backward()
+            hook.remove()
+            model(X).sum().backward()
+
+
+def test_buckets(one: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients that are sent in buckets have the same means. A parameter may get its gradient in several parts."""
+    monkeypatch.setattr("perdure._parallel._BUCKET", 1)
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2), nn.Linear(2, 2))
+    alone = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with perdure.DataParallel(one, model, optimizer) as training:
+        assert len(training._buckets) == 6
+        for _ in training.steps(2):
+            for m in (model, alone):
+                m.zero_grad(set_to_none=True)
+                m(X).square().sum().backward()
+            assert all(torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), alone.parameters(), strict=True))
 
 
 def test_called_outside_of_the_loop(one: perdure.Job) -> None:
