@@ -27,7 +27,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 StatefulDataLoader = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
 
-#: What a training in two processes and its reference in one have in common.
+#: The common part of a training in two processes and its reference in one.
 COMMON = """
 import torch
 from torch import nn
