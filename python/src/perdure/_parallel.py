@@ -18,7 +18,7 @@ import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -619,19 +619,18 @@ class DataParallel:
                 f"a scheduler changes the learning rate of {type(optimizer).__name__}, but is not in shared=: a "
                 "replacement process of this slot would start the schedule from the beginning"
             )
-        frame = sys._getframe(1)
+        scales = torch.amp.GradScaler.step.__code__
+        frame: FrameType | None = sys._getframe(1)
         for _ in range(_FRAMES):
-            # Reading f_locals keeps a copy of them alive as long as the frame, so those of the program are not read.
-            scales = frame.f_code.co_filename == torch.amp.GradScaler.step.__code__.co_filename
-            caller = frame.f_locals.get("self") if scales else None
-            if isinstance(caller, torch.amp.GradScaler):
-                if not opaque and all(of is not caller for of in listed):
+            if frame is None:
+                return
+            if frame.f_code is scales:  # asking others for their variables would keep these alive
+                scaler = frame.f_locals["self"]
+                if not opaque and all(of is not scaler for of in listed):
                     raise UsageError(
                         "the GradScaler that calls the optimizer's step is not in shared=: a replacement process of "
                         "this slot would start with another scale"
                     )
-                return
-            if frame.f_back is None:
                 return
             frame = frame.f_back
 

@@ -20,6 +20,7 @@ from conftest import SMALL, Cluster
 from launched import Death, hash_of, kills, launch
 
 import perdure
+from perdure.progress import NO_END
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -887,6 +888,45 @@ def test_refused_in_a_step(one: perdure.Job, name: str) -> None:
     with refuses(said), perdure.DataParallel(one, model, optimizer) as training:
         for _ in training.steps(2):
             exec(code, {"model": model, "optimizer": optimizer, "training": training, "X": X})
+
+
+def test_refuses_uncounted_rates(one: perdure.Job) -> None:
+    """A counter of the program would start from 0 in a replacement process."""
+    model, count = nn.Linear(3, 2), 0
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = StatefulDataLoader(torch.ones(9, 3), batch_size=1)
+    with refuses("loop over steps"), perdure.DataParallel(one, model, optimizer, state=[loader]) as training:
+        for x in training.batches(loader):
+            count += 1
+            optimizer.param_groups[0]["lr"] = 0.1 / count
+            model(x).sum().backward()
+            optimizer.step()
+
+
+def test_refuses_uncounted_epochs(one: perdure.Job) -> None:
+    """A loop over range(3) would start from 0 in a replacement process."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = StatefulDataLoader(torch.ones(3, 3), batch_size=1)
+    one.spec["clocks"] = NO_END
+    with refuses("second pass"), perdure.DataParallel(one, model, optimizer, state=[loader]) as training:
+        for _ in range(3):
+            for x in training.batches(loader):
+                model(x).sum().backward()
+                optimizer.step()
+
+
+def test_failed_backward(one: perdure.Job) -> None:
+    """A program that continues after a failed backward pass would send a part of its gradients."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with refuses("has failed"), perdure.DataParallel(one, model, optimizer) as training:
+        for _ in training.steps(1):
+            hook = model[0].weight.register_hook(lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                model(X).sum().backward()
+            hook.remove()
+            model(X).sum().backward()
 
 
 def test_called_outside_of_the_loop(one: perdure.Job) -> None:
