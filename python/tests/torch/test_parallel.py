@@ -1136,7 +1136,8 @@ result = hashlib.sha256(b"".join(v.numpy().tobytes() for v in model.state_dict()
 """
 
 
-def test_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["clocks", "ended", "stopped", "fork"])
+def test_resume(tmp_path: Path, how: str) -> None:
     """A run that was stopped, has ended or is forked continues to the same model."""
 
     def here(name: str, clocks: int = 1000, count: int = 20, stop: int = -1) -> Any:
@@ -1160,13 +1161,20 @@ def test_resume(tmp_path: Path) -> None:
         return (tmp_path / f"{name}.hash").read_text()
 
     whole = here("whole")
-    assert here("short", clocks=10) != whole
-    assert here("ended", count=12) != whole
-    assert here("stopped", stop=6) is None
-    assert continued("longer", "--resume", str(tmp_path / "short"), "--clocks", "1000") == whole
-    assert continued("more", "--resume", str(tmp_path / "ended"), "--clocks", "1000") == whole
-    assert continued("resumed", "--resume", str(tmp_path / "stopped")) == whole
-    assert continued("forked", "--fork", f"{tmp_path / 'short'}@8", "--clocks", "1000") == whole
+    more = ("--clocks", "1000")
+    run = str(tmp_path / "run")
+    if how == "clocks":  # the planned end
+        assert here("run", clocks=10) != whole
+        assert continued("again", "--resume", run, *more) == whole
+    elif how == "ended":
+        assert here("run", count=12) != whole
+        assert continued("again", "--resume", run, *more) == whole
+    elif how == "stopped":
+        assert here("run", stop=6) is None
+        assert continued("again", "--resume", run) == whole
+    else:
+        assert here("run", clocks=10) != whole
+        assert continued("again", "--fork", f"{run}@8", *more) == whole
 
 
 def indented(text: str) -> str:
