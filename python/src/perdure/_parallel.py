@@ -13,6 +13,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import math
 import os
 import sys
 import weakref
@@ -576,7 +577,7 @@ class DataParallel:
             )
         has = flags[_HEAD:]
         self._poisoned = ""
-        finite = bool(np.isfinite(self._means.sum(dtype=np.float64)))
+        finite = math.isfinite(float(torch.from_numpy(self._means).sum()))  # one pass; an overflow is looked at again
         with torch.no_grad():
             for i, (p, (_, mean)) in enumerate(zip(self._parameters, self._rows.views(self._means), strict=True)):
                 if not has[i]:
