@@ -57,11 +57,14 @@ func (c *Client) SaveStateFrom(n int64, write func(ctx context.Context, w io.Wri
 	}
 	l.saving.Drop()
 	of := slotstate.Key{Slot: l.slot, Generation: l.generation, Incarnation: l.session.incarnation}
+	begun := time.Now()
 	over := func() {
 		if ended != nil {
 			ended()
 		}
-		c.lock().waits.Wake()
+		l := c.lock()
+		l.saving.took = time.Since(begun)
+		l.waits.Wake()
 		c.mu.Unlock()
 		c.done.Done()
 	}

@@ -59,7 +59,8 @@ func (l *locked) status() protocol.WorkerStatus {
 			ComputeNs: int64(l.time.Compute(time.Now())), StalenessNs: int64(l.time.Stale()),
 			CommNs: int64(l.time.Comm()),
 		},
-		KeptBytes: retained, WaitReason: cmp.Or(l.log.waits.Reason(), l.saving.WaitReason()),
+		KeptBytes: retained, SaveSeconds: l.saving.took.Seconds(),
+		WaitReason:  cmp.Or(l.log.waits.Reason(), l.saving.WaitReason()),
 		Outage:      l.outages.now(l.shards, l.out.Queued()),
 		Unreachable: l.servers.contact.Unreachable(),
 	}

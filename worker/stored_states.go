@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/slotstate"
@@ -12,7 +13,8 @@ import (
 // use.
 type storedStates struct {
 	*stateStore
-	now *stateSave // nil: no state, or one that travels with the update
+	now  *stateSave    // nil: no state, or one that travels with the update
+	took time.Duration // of the last save
 }
 
 // Take starts to save a state instead of the one in progress. Its parameters are those of Begin.

@@ -84,6 +84,11 @@ func (cu *cuts) measureSave() {
 			took = max(took, st.SaveSeconds)
 		}
 	}
+	for i := range cu.job.slots { // a program's state may be larger than the tables
+		if w := cu.job.slots[i].worker; w != nil {
+			took = max(took, w.SaveSeconds)
+		}
+	}
 	s, sent := cu.timer.Saved(cu.record.Saving, cu.progress(), cu.record.Job.MTBF, took)
 	cu.setInterval(s, sent)
 }

@@ -30,6 +30,8 @@ type WorkerStatus struct {
 	Unreachable []string `json:"unreached,omitempty"`
 	// KeptBytes is the size of the updates that the worker keeps until a checkpoint contains them.
 	KeptBytes int64 `json:"kept_bytes,omitempty"`
+	// SaveSeconds is how long the last state took that the worker wrote to the job's store; 0: it has written none.
+	SaveSeconds float64 `json:"save_seconds,omitempty"`
 	// Outage lists the shards that the worker continues without; nil: all are available, or it waits for them.
 	Outage   *perdure.WorkerOutage  `json:"outage,omitempty"`
 	Counters perdure.WorkerCounters `json:"counters"`

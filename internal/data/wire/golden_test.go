@@ -189,8 +189,8 @@ var sampleTable = perdure.TableSpec{
 	Init:        perdure.Init{Kind: perdure.InitNormal, Scale: 0.125},
 	Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
 	Sparse:      true, Evict: 50, NonFinite: perdure.AllowNonFinite, Distance: perdure.DistanceTV,
-	Combine: perdure.CombineMean,
-	Whole:   true, Shard: 3,
+	Combine:   perdure.CombineMean,
+	Transient: true, Whole: true, Shard: 3,
 }
 
 var sampleJob = perdure.JobSpec{
@@ -324,7 +324,7 @@ func statusSamples() []sample {
 					Unreachable: []string{"10.0.0.6:9", "10.0.0.7:9"},
 					WaitReason:  "it is full", Revision: 9, Generation: 3, Clock: 64, Finished: true, NeedsCut: true,
 					Acked:     []protocol.AckedClock{{Shard: 1, Epoch: 5, Applied: 61}},
-					KeptBytes: 4096, Outage: &perdure.WorkerOutage{
+					KeptBytes: 4096, SaveSeconds: 1.5, Outage: &perdure.WorkerOutage{
 						Shards: []perdure.ShardID{1, 4}, Seconds: 2.5,
 						Bytes: 512,
 					},

@@ -97,8 +97,9 @@ func (c *coder) file(f *protocol.SegmentFile) {
 }
 
 func (c *coder) workerDelta(d *protocol.WorkerDelta) {
+	saves := d.SaveSeconds > 0
 	count(c, &d.Number)
-	c.flags(&d.Finished, &d.NeedsCut, &d.HasAcked, &d.HasOutage, &d.HasCounters)
+	c.flags(&d.Finished, &d.NeedsCut, &d.HasAcked, &d.HasOutage, &d.HasCounters, &saves)
 	count(c, &d.Revision)
 	count(c, &d.Generation)
 	number(c, &d.Clock)
@@ -106,6 +107,9 @@ func (c *coder) workerDelta(d *protocol.WorkerDelta) {
 	c.text(&d.WaitReason)
 	list(c, &d.Unreachable, (*coder).text)
 	c.resources(&d.Resources)
+	if saves {
+		c.float(&d.SaveSeconds)
+	}
 	if d.HasAcked {
 		list(c, &d.Acked, func(c *coder, a *protocol.AckedClock) {
 			c.shard(&a.Shard)
