@@ -69,7 +69,7 @@ class _Now(NamedTuple):
     end: int  # 0: not known yet
     generation: int  # increases with each rollback of the job
     share: Share
-    save_due: bool  # whether a checkpoint will be taken at the end of the clock
+    save_due: bool = False  # whether a checkpoint will be taken at the end of the clock
 
     @property
     def ended(self) -> bool:
