@@ -49,6 +49,7 @@ def test_tokens(tmp_path: Path, text: Path) -> None:
     assert said.count("of one process with as many steps") == 2
 
 
-def test_steps(tmp_path: Path) -> None:
-    said = run(tmp_path, "steps.py", "--batch", 2, "--processes", 2, "--steps", 2, "--rounds", 1, "--recovery", "none")
+@pytest.mark.parametrize("which", [["--recovery", "resend:20"], ["--recovery", "none", "--server-optimizer"]])
+def test_steps(tmp_path: Path, which: list[str]) -> None:
+    said = run(tmp_path, "steps.py", "--batch", 2, "--processes", 2, "--steps", 2, "--rounds", 1, *which)
     assert "of DDP's time" in said
