@@ -100,8 +100,8 @@ func readTrained(ctx context.Context, c *worker.Client, s *settings.Run) (*train
 	return m, err
 }
 
-// ownTables returns the tables that a user's own programs made, or nil if there are none or they
-// are too large.
+// ownTables returns the tables that a user's own programs made. It returns nil if they made no table or keep the
+// weights themselves, or if the tables are too large.
 func (r *Run) ownTables(ctx context.Context, c *worker.Client) (*trainedModel, error) {
 	v, err := r.Control().View(ctx)
 	if err != nil {
