@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -71,6 +72,9 @@ func (s *WorkerStatus) CheckSize(job *perdure.JobSpec) error {
 	if len(s.Unreachable) > perdure.MaxServers {
 		return fmt.Errorf("%w: a worker reports %d unreachable servers; a job has at most %d", perdure.ErrRefused,
 			len(s.Unreachable), perdure.MaxServers)
+	}
+	if took := s.SaveSeconds; !(took >= 0) || math.IsInf(took, 1) {
+		return fmt.Errorf("%w: a worker reports that its last state took %v s to save", perdure.ErrRefused, took)
 	}
 	if len(s.Acked) > job.Shards {
 		return fmt.Errorf("%w: a worker reports acknowledgements for %d shards; the job has %d", perdure.ErrRefused,

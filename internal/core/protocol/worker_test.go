@@ -2,6 +2,7 @@ package protocol_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -32,6 +33,16 @@ func TestFits(t *testing.T) {
 		}
 		if err := c.st.Validate(job, &protocol.View{}); (err == nil) != c.fits {
 			t.Errorf("%s is valid: %v", what, err)
+		}
+	}
+}
+
+// TestSaveSeconds checks that a worker cannot report a duration that makes the checkpoint interval meaningless.
+func TestSaveSeconds(t *testing.T) {
+	for took, refused := range map[float64]bool{0: false, 1.5: false, -1: true, math.Inf(1): true, math.NaN(): true} {
+		s := protocol.WorkerStatus{SaveSeconds: took}
+		if err := s.CheckSize(&perdure.JobSpec{Shards: 1}); errors.Is(err, perdure.ErrRefused) != refused {
+			t.Errorf("%v s: %v", took, err)
 		}
 	}
 }
