@@ -19,7 +19,7 @@ import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ from .torch import (
     _Rows,
     _separate_generators,
     _set_random,
+    _Training,
 )
 
 _HEAD = 16  # values of a row of flags before those of the parameters: see _Flags
@@ -63,7 +64,7 @@ _FRAMES = 12  # max calls between GradScaler.step and a hook of the optimizer's 
 _CHECKED = 2  # steps of a process in which changes of the shared state are looked for, besides those that save it
 
 
-class DataParallel:
+class DataParallel(_Training):
     """Trains like DistributedDataParallel: at the end of ``backward`` each gradient is the mean over all slots.
 
     The loop is the program's own: clipping, any optimizers of torch.optim, schedules, mixed precision, accumulation.
@@ -729,23 +730,6 @@ class DataParallel:
     def _send_end(self) -> None:
         self.job._save(_state.Encoded(self._captured(over=True)))
         self._flag_table.inc_run(0, self._flags.leaving())
-
-    def _let_go(self) -> None:
-        while self._undo:
-            self._undo.pop()()
-
-    def __enter__(self) -> DataParallel:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> bool | None:
-        try:
-            if kind is None or kind is Done:
-                self.finish()
-        finally:
-            self._let_go()
-        return kind is Done
 
 
 @dataclasses.dataclass

@@ -254,10 +254,38 @@ class _Group:
                     tensor.copy_(first + added)
 
 
-_M = TypeVar("_M", bound="_Model")
+_T = TypeVar("_T", bound="_Training")
 
 
-class _Model:
+class _Training:
+    """A training as a context manager: normal exit, and Done, finish the slot's work."""
+
+    _undo: list[Callable[[], None]]  # functions that remove the hooks
+
+    def finish(self) -> None:
+        """End this slot's work and wait for all slots."""
+        raise NotImplementedError
+
+    def _let_go(self) -> None:
+        """Remove the hooks that this training has installed in PyTorch."""
+        while self._undo:
+            self._undo.pop()()
+
+    def __enter__(self: _T) -> _T:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool | None:
+        try:
+            if kind is None or kind is Done:
+                self.finish()
+        finally:
+            self._let_go()
+        return kind is Done
+
+
+class _Model(_Training):
     """The common base of ServerOptimizer and DiLoCo."""
 
     _keep = False  # whether computing an update needs the weights at the start of the clock
@@ -589,24 +617,6 @@ class _Model:
         self._read()
         self.job.finish()
         self._let_go()
-
-    def _let_go(self) -> None:
-        """Remove the hooks that this training has installed in PyTorch."""
-        while self._undo:
-            self._undo.pop()()
-
-    def __enter__(self: _M) -> _M:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> bool | None:
-        try:
-            if kind is None or kind is Done:
-                self.finish()
-        finally:
-            self._let_go()
-        return kind is Done
 
 
 class ServerOptimizer(_Model):
