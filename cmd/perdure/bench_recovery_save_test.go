@@ -28,7 +28,7 @@ func TestBenchRows(t *testing.T) {
 		t.Fatalf("measured %+v", results)
 	}
 	for _, r := range results {
-		wantPrinted(t, out, &r, "  stood %.1f ms", r.Rows["stood_ms"])
+		wantPrinted(t, out, &r, "  paused %.1f ms", r.Rows["stood_ms"])
 		if r.MB != 2 || r.Rows["lost"] > 1 || r.Rows["mb"] <= 0 || r.Rows["pause_ms"] < 0 || r.Rows["copy_ms"] <= 0 {
 			t.Errorf("impossible figures: %+v", r)
 		}
