@@ -22,6 +22,7 @@ type locked struct {
 	waits   waiters
 	session session
 	saving  storedStates // states saved in the current clock
+	shared  sharedMark
 	servers servers
 
 	// Set from the coordinator's first welcome.

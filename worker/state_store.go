@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,12 +136,25 @@ func (s *stateStore) Begin(
 		defer over()
 		defer close(sv.ended)
 		defer cancel()
-		sv.err = s.retry(ctx, "save", key.Slot, func(in store.Store) (err error) {
-			sv.Ref, err = store.PutState(ctx, in, key, n, func(w io.Writer) error { return write(ctx, w) })
-			return err
-		})
+		sv.Ref, sv.err = s.put(ctx, key, n, write)
 	}()
 	return sv, nil
+}
+
+// Put saves a state under a key and returns once the store has it.
+func (s *stateStore) Put(ctx context.Context, key slotstate.Key, n int64, write stateSource) error {
+	_, err := s.put(ctx, key, n, write)
+	return err
+}
+
+func (s *stateStore) put(ctx context.Context, key slotstate.Key, n int64, write stateSource) (
+	ref slotstate.Ref, err error,
+) {
+	err = s.retry(ctx, "save", key.Slot, func(in store.Store) (err error) {
+		ref, err = store.PutState(ctx, in, key, n, func(w io.Writer) error { return write(ctx, w) })
+		return err
+	})
+	return ref, err
 }
 
 // Ended reports whether the save has ended; err is nil if it succeeded.
@@ -163,6 +177,28 @@ func (s *stateStore) Load(ctx context.Context, ref slotstate.Ref) (state []byte,
 		return err
 	})
 	return state, err
+}
+
+// AwaitCopy waits until the store has the state with a key, returns it, and deletes it. pause waits between two looks
+// for it; its error ends the wait.
+func (s *stateStore) AwaitCopy(ctx context.Context, key slotstate.Key, pause func() error) (state []byte, err error) {
+	var ended error
+	err = s.retry(ctx, "read", key.Slot, func(in store.Store) error {
+		for {
+			read, err := store.GetUnreferencedState(in, key.Name())
+			if err == nil {
+				state = read
+				_ = in.Delete(key.Name()) // the next state that this process saves supersedes it
+			}
+			if !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			if ended = pause(); ended != nil {
+				return nil
+			}
+		}
+	})
+	return state, cmp.Or(ended, err)
 }
 
 var errNoStore = fmt.Errorf("%w: the job has no store for states that are too large to travel with an update; "+

@@ -22,6 +22,10 @@ func (l *locked) onView(v protocol.View) {
 		l.leftAt = v.Slots[s].Until
 	}
 	l.out.SetView(v, rolled)
+	if rolled {
+		l.shared = sharedMark{}
+	}
+	l.shared.received(&l.view, l.slot)
 	if len(l.shards) == 0 {
 		l.reads = reads.New(l.cfg.reads(&l.job, l.slot), len(v.Shards))
 		for i := range v.Shards {

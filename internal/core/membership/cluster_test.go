@@ -29,9 +29,10 @@ type cluster struct {
 	before   uint64                // number of updates in the checkpoint that the job resumes from
 	losing   bool                  // the coordinator dies before it saves the next job record
 
-	founded uint64 // the revision that placed the shards or started the generation
-	atCuts  bool   // workers save their state only at cuts
-	zones   int    // servers are in zone index mod zones
+	founded uint64   // the revision that placed the shards or started the generation
+	atCuts  bool     // workers save their state only at cuts
+	sharing *sharing // workers have shared state and save copies for replacement processes; nil: they do not
+	zones   int      // servers are in zone index mod zones
 	// saveSeconds is how long each shard's part of a checkpoint took.
 	saveSeconds float64
 	careful     bool         // no more servers die at the same time than the job tolerates
@@ -98,6 +99,7 @@ type fakeWorker struct {
 	acked   []perdure.Clock // by shard: acknowledged as applied
 	ending  bool            // it has requested the job's end, and waits for the answer
 	paused  bool            // a pause has started since its request
+	sharedState
 }
 
 func newCluster(job perdure.JobSpec, patience int64) *cluster {
@@ -283,7 +285,7 @@ func (c *cluster) join(k Kind, index int) (perdure.Incarnation, Admission) {
 
 func (c *cluster) newcomer(k Kind, index int, p *fakeProcess) Applicant {
 	n := Applicant{Process: p.name, Addr: "at-" + p.name, PID: p.pid}
-	n.AtCuts = k == Worker && c.atCuts
+	n.AtCuts = k == Worker && (c.atCuts || c.sharing != nil)
 	if k == Server && c.zones > 1 {
 		n.Zone = string(rune('a' + index%c.zones))
 	}
@@ -325,6 +327,7 @@ func (c *cluster) grant() {
 		w.granted, w.incarnation, w.view = true, sl.Incarnation, c.saved.View
 		c.core.ViewSent()
 		w.first, w.clock, w.sent, w.ticked = sl.Start, sl.Start, sl.Start, sl.Start
+		c.sharing.received(w, perdure.Slot(i))
 	}
 }
 
@@ -377,9 +380,11 @@ func (c *cluster) follow(k Kind, index int) {
 		w.first, w.clock, w.sent, w.ticked = start, start, start, start
 		w.acked = make([]perdure.Clock, c.job.Shards)
 		w.ending = false // it will reach that clock again
+		w.sharedState = sharedState{}
 	}
 	w.paused = w.ending && (w.paused || v.Pause)
 	w.view = v
+	c.sharing.received(w, perdure.Slot(index))
 }
 
 func (c *cluster) followServer(index int) {
@@ -441,6 +446,7 @@ const mostKept = 6
 
 func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) protocol.WorkerStatus {
 	st := protocol.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
+	st.Mark, st.Passed = c.sharing.reported(w, slot)
 	least := slices.Min(w.acked)
 	end := w.view.EndClock(slot)
 	st.Finished = end > 0 && w.clock >= end && least >= end
@@ -482,7 +488,11 @@ func (c *cluster) work(index int) {
 	if c.asksForEnd(w) {
 		return
 	}
+	c.sharing.save(w, perdure.Slot(index))
 	if w.sent == w.clock {
+		if !c.sharing.mark(c, w, perdure.Slot(index)) {
+			return
+		}
 		w.sent++
 		if !c.job.Consistency.TwoStep() {
 			w.clock++

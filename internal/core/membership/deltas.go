@@ -110,10 +110,12 @@ func (t *deltaTracker) Shard(shard int, before, next *protocol.ShardView) {
 
 // Slot records that a slot's view changes. A worker needs to know about other slots only when the last vacant one is
 // taken, if it has seen vacant ones; it learns about its own slot before it speaks. Membership intervals matter to all
-// workers, since they change the number of slots. If slots may join later, each arrival matters as well.
+// workers, since they change the number of slots. If slots may join later, each arrival matters as well. So does the
+// start of a slot to a worker that saves its shared state for that slot.
 func (t *deltaTracker) Slot(slot int, before, next *protocol.SlotView, later bool) {
 	t.left = t.left || next.Left && !before.Left
-	matters := before.Left != next.Left || later && vacantSlot(before) && !vacantSlot(next)
+	matters := before.Left != next.Left || before.Source != next.Source ||
+		later && vacantSlot(before) && !vacantSlot(next)
 	if vacantSlot(before) {
 		t.vacant--
 	}

@@ -37,6 +37,8 @@ type dirtySet struct {
 	Ending            numberSet   // slots that will leave
 	AwaitingLastClock numberSet   // ending slots that wait until all shards have applied their last clocks
 	CutRequesters     numberSet   // slots that may request a cut
+	AwaitingSource    numberSet   // slots whose decisions wait for the reports of other slots' processes
+	Copying           numberSet   // slots whose processes may lack the shared state that another one saves for them
 }
 
 // newDirtySet returns an empty work queue for a number of shards.
@@ -85,6 +87,7 @@ func (a *dirtySet) Changed(shard int, sv *protocol.ShardView) {
 func (a *dirtySet) ChangedSlot(slot int, sl *protocol.SlotView) {
 	a.TouchSlot(slot, sl)
 	a.Ending.Set(slot, sl.Until > 0 && !sl.Left)
+	a.Copying.Set(slot, sl.Source > 0)
 	a.MarkEarly(func(int) bool { return true })
 }
 
@@ -95,6 +98,14 @@ func (a *dirtySet) MarkEarly(mayHave func(slot int) bool) {
 			a.DirtySlots.Add(slot)
 		}
 	}
+}
+
+// MarkAwaitingSource marks the slots whose decisions wait for the reports of other slots' processes.
+func (a *dirtySet) MarkAwaitingSource() {
+	for _, slot := range a.AwaitingSource.All() {
+		a.DirtySlots.Add(slot)
+	}
+	a.AwaitingSource.Clear()
 }
 
 // MarkAwaitingFence marks the slots that wait for a report from shard s. It returns false if shard s does not exist.

@@ -66,6 +66,9 @@ type Member struct {
 	Suspended bool `json:"suspended,omitempty"`
 	Unmanaged bool `json:"guest,omitempty"`   // a slot that was created for an unmanaged process
 	AtCuts    bool `json:"at_cuts,omitempty"` // a slot whose process saves its state only at cuts
+	// SavesOwn is set for a slot whose process saves its own state with each update, and all of it only at cuts. Its
+	// next process needs the shared state of another process.
+	SavesOwn bool `json:"saves_own,omitempty"`
 	// UnretainedBelow is set for a slot if workers keep updates until a checkpoint contains them. The slot may have
 	// updates of clocks below UnretainedBelow that no process keeps any more.
 	UnretainedBelow perdure.Clock `json:"unkept,omitempty"`

@@ -33,7 +33,7 @@ import (
 // Event is a message for users.
 type Event struct {
 	// placed, detected, suspected, dropped, rollback, lost, restored, serving, joined, moved,
-	// draining, drained, trouble, cut, checkpoint, interval, end, complete, failed
+	// draining, drained, trouble, copying, cut, checkpoint, interval, end, complete, failed
 	Kind   string
 	Target string // "server:0"
 	Text   string
@@ -253,6 +253,7 @@ func (c *Core) vacate(slot int) {
 		return // it will not be replaced
 	}
 	set(c.rec, &p.Incarnation, p.Incarnation+1)
+	c.queue.MarkAwaitingSource()
 	c.rec.changeSlot(slot, protocol.SlotView{Incarnation: p.Incarnation, Interval: sl.Interval})
 	if spoke {
 		if why := c.cuts.workerDied(slot); why != "" {

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -17,7 +18,8 @@ import (
 type storm struct {
 	Job     perdure.JobSpec
 	Zones   int
-	Careful bool // no more servers die at the same time than the job tolerates
+	Sharing *sharing // programs have shared state
+	Careful bool     // no more servers die at the same time than the job tolerates
 	Earlier earlier
 	Deeds   []deed
 }
@@ -63,7 +65,7 @@ var deedWeights = map[string]int{
 	"flow": 12, "drain": 1, "more": 1, "scale": 6, "close": 1,
 }
 
-func storms() *rapid.Generator[storm] { return stormsOf(allStrategies) }
+func storms() *rapid.Generator[storm] { return stormsOf(allStrategies, deedWeights) }
 
 // allStrategies are the recovery strategies of storms.
 var allStrategies = []perdure.Recovery{
@@ -90,15 +92,10 @@ var partial = []perdure.Recovery{
 	{Kind: perdure.RecoverResend, Auto: true, Partial: true},
 }
 
-func stormsOf(strategies []perdure.Recovery) *rapid.Generator[storm] {
+func stormsOf(strategies []perdure.Recovery, weights map[string]int) *rapid.Generator[storm] {
 	var kinds []string
-	for _, k := range []string{
-		"work", "send", "follow", "report", "start", "rejoin", "answer", "refuse", "kill",
-		"tick", "restart", "lose", "drop", "end", "ghost", "flow", "drain", "more", "scale", "close",
-	} {
-		for range deedWeights[k] {
-			kinds = append(kinds, k)
-		}
+	for _, k := range slices.Sorted(maps.Keys(weights)) {
+		kinds = append(kinds, slices.Repeat([]string{k}, weights[k])...)
 	}
 	deeds := rapid.Custom(func(t *rapid.T) deed {
 		return deed{
@@ -147,6 +144,7 @@ func stormsOf(strategies []perdure.Recovery) *rapid.Generator[storm] {
 func (s storm) run() error {
 	c := newCluster(s.Job, 4)
 	c.zones, c.careful = s.Zones, s.Careful && recovery.Of(s.Job.Recovery).Traits().Copies > 1
+	c.sharing = s.Sharing
 	c.sparing = len(s.Deeds)%2 == 1
 	if len(s.Deeds)%3 > 0 {
 		c.bytes = []int64{50 << 20, 10 << 20, 100 << 20, 0}
@@ -203,6 +201,10 @@ func (c *cluster) do(d deed) {
 	k, index := c.pick(d.A)
 	slot, shard := d.A%len(c.workers), d.B%c.job.Shards
 	switch d.Kind {
+	case "round":
+		c.round()
+	case "die":
+		c.kill(Worker, slot, "gone")
 	case "work":
 		c.work(slot)
 	case "send":
@@ -251,12 +253,7 @@ func (c *cluster) do(d deed) {
 	case "lose":
 		c.losing = true
 	case "drop":
-		if !c.spare(-1, shard) {
-			return
-		}
-		c.excused[shard] = !c.careful
-		c.core.Drop([]perdure.ShardID{perdure.ShardID(shard)})
-		c.flush()
+		c.drop(shard)
 	case "scale":
 		c.scale(d)
 	case "close":
@@ -270,9 +267,18 @@ func (c *cluster) do(d deed) {
 	}
 }
 
+// drop treats a shard as lost.
+func (c *cluster) drop(shard int) {
+	if c.spare(-1, shard) {
+		c.excused[shard] = !c.careful
+		c.core.Drop([]perdure.ShardID{perdure.ShardID(shard)})
+		c.flush()
+	}
+}
+
 // scale requests a change of members.
 func (c *cluster) scale(d deed) {
-	if recovery.Of(c.job.Recovery).Traits().EarlyAck {
+	if c.sharing != nil || recovery.Of(c.job.Recovery).Traits().EarlyAck {
 		return // its bases are replayed from the beginning here, for all slots
 	}
 	f := c.core.Record()
@@ -342,20 +348,27 @@ func (c *cluster) runHealthy(rounds int) {
 			if p := c.process(k, index); p.up && !p.silent && !p.connected {
 				c.join(k, index)
 			}
-			c.follow(k, index)
-			c.report(k, index)
 		})
-		for i := range c.workers {
-			for range 2 {
-				for shard := range c.job.Shards {
-					c.send(i, shard)
-				}
-				c.work(i)
-			}
-		}
+		c.round()
 		c.answer(true)
 		c.core.Tick()
 		c.flush()
+	}
+}
+
+// round lets every running process follow, report and work once.
+func (c *cluster) round() {
+	c.each(func(k Kind, index int, _ *fakeProcess) {
+		c.follow(k, index)
+		c.report(k, index)
+	})
+	for i := range c.workers {
+		for range 2 {
+			for shard := range c.job.Shards {
+				c.send(i, shard)
+			}
+			c.work(i)
+		}
 	}
 }
 
@@ -531,7 +544,7 @@ func TestStorms(t *testing.T) {
 // TestPartialStorms checks that partial strategies never roll back, and count each update that a shard lacks once.
 func TestPartialStorms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		if err := stormsOf(partial).Draw(t, "storm").run(); err != nil {
+		if err := stormsOf(partial, deedWeights).Draw(t, "storm").run(); err != nil {
 			t.Fatal(err)
 		}
 	})

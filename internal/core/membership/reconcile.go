@@ -64,7 +64,7 @@ func (c *Core) rollBack(why string) {
 	redone := int64(0)
 	for i := range v.Slots {
 		next := v.Slots[i]
-		next.Decided, next.Start = true, next.Clamp(v.Cut)
+		next.Decided, next.Start, next.Source = true, next.Clamp(v.Cut), 0
 		c.rec.changeSlot(i, next)
 		redone += int64(max(0, c.job.slots[i].lastClock-next.Start))
 		c.rec.setClock(i, next.Start)

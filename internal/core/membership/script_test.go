@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 }
 
 // scriptCluster creates the cluster that the command "new [slots=] [servers=] [shards=] [model=] [recovery=] [clocks=]
-// [patience=] [zones=] [noreplace] [atcuts] [mtbf=] [save=]" describes; the last two are in seconds.
+// [patience=] [zones=] [noreplace] [atcuts] [sharing] [mtbf=] [save=]" describes; the last two are in seconds.
 func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	job := perdure.JobSpec{Slots: 2, Servers: 2, Shards: 2}
 	model, recovery, clocks, patience := "bsp", "checkpoint:10", 0, 3
@@ -70,6 +70,9 @@ func scriptCluster(t *testing.T, d *datadriven.TestData) *cluster {
 	c := newCluster(job, int64(patience))
 	c.saveSeconds = float64(save)
 	c.atCuts = d.HasArg("atcuts")
+	if d.HasArg("sharing") {
+		c.sharing = newSharing()
+	}
 	d.MaybeScanArgs(t, "zones", &c.zones)
 	return c
 }
@@ -364,6 +367,9 @@ func (c *cluster) describeSlot(out *strings.Builder, i int) {
 	}
 	if c.saved.Slots[i].Suspended {
 		state += ", suspended"
+	}
+	if s.Source > 0 {
+		state += fmt.Sprintf(", with the shared state of worker:%d", s.Source-1)
 	}
 	switch n := c.saved.Slots[i].UnretainedBelow; {
 	case n == unknown:

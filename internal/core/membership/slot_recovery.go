@@ -20,6 +20,11 @@ type slotRecovery struct {
 // decide takes the next step for every slot that is awake: it decides the slot's start clock, and later records that
 // every shard has carried the decision out. It returns why the job must roll back, or "".
 func (fa *slotRecovery) decide() (rollBack string) {
+	for _, slot := range fa.queue.Copying.Sorted() {
+		if why := fa.checkSource(slot); why != "" {
+			return why
+		}
+	}
 	for _, slot := range fa.queue.NextSlots() {
 		fa.job.visits.slots++
 		sl := fa.record.View.Slots[slot]
@@ -59,8 +64,11 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 	next, cuts := fa.record.View.Slots[slot], recovery.ScheduleOf(fa.record.Job.Recovery)
 	cuts.Named = fa.record.View.Named
 	known := start <= max(fa.record.View.Cut, next.From) || cuts.Has(start)
-	if !known && fa.record.SavesAtCuts(slot) && !fa.job.complete {
-		return fmt.Sprintf("worker:%d saved its state only at checkpoints", slot), false // it has none of this clock
+	if !known && fa.record.SavesAtCuts(slot) && !fa.job.complete { // all of its state
+		var why string
+		if next.Source, why = fa.chooseSource(slot, start); next.Source == 0 {
+			return why, false
+		}
 	}
 	next.Decided, next.Start = true, start
 	fa.rec.changeSlot(slot, next)
@@ -75,6 +83,72 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 	}
 	fa.rec.setClock(slot, start)
 	return "", true
+}
+
+// chooseSource chooses the process that saves the shared state of clock start for a dead slot's next process. It
+// returns 1 + its slot. It returns 0, and why the job must roll back, if none has that state any more. why is "" if a
+// process has not reported yet, so that the decision must wait.
+//
+// A process has the shared state of a clock from the mark at its start to the end of its last wait. The clock cannot
+// end without the dead slot. So every living process has the state or is about to get there, unless the shards have
+// lost updates that had counted.
+func (fa *slotRecovery) chooseSource(slot int, start perdure.Clock) (source int32, why string) {
+	v := &fa.record.View
+	why = fmt.Sprintf("worker:%d saved its state only at checkpoints", slot)
+	if !fa.record.Slots[slot].SavesOwn || v.End > 0 && start >= v.End { // the others may end
+		return 0, why
+	}
+	unsure := false
+	for i := range v.Slots {
+		o := &fa.job.slots[i]
+		late := o.worker != nil && o.worker.Mark > start
+		if i == slot || late || !fa.mayBeSource(i) {
+			continue
+		}
+		if o.worker != nil && o.worker.Mark > 0 && !o.liveness.IsSuspect() {
+			fa.rec.event("copying", target(Worker, slot),
+				"worker:%d continues at clock %d with the weights of worker:%d", slot, start, i)
+			return int32(i) + 1, ""
+		}
+		unsure = unsure || o.worker == nil || o.liveness.IsSuspect()
+	}
+	if unsure {
+		fa.queue.AwaitingSource.Add(slot)
+		why = ""
+	} else if fa.record.Slots[slot].SavesOwn {
+		why = fmt.Sprintf("no process has the shared state of clock %d for worker:%d", start, slot)
+	}
+	return 0, why
+}
+
+// mayBeSource reports whether a slot's process can save its shared state for another one, as far as known.
+func (fa *slotRecovery) mayBeSource(slot int) bool {
+	p, sl, o := &fa.record.Slots[slot], &fa.record.View.Slots[slot], &fa.job.slots[slot]
+	if p.Process == "" || o.gone || !sl.Settled || sl.Left || !p.SavesOwn {
+		return false
+	}
+	return o.worker == nil || o.worker.Generation == fa.record.View.Generation && !o.worker.Passed
+}
+
+// checkSource chooses another source for a slot whose process still lacks the shared state, if its source is gone. It
+// returns why the job must roll back, or "".
+func (fa *slotRecovery) checkSource(slot int) (rollBack string) {
+	next, o := fa.record.View.Slots[slot], &fa.job.slots[slot]
+	w := o.worker
+	switch has := w != nil && !o.gone && w.Generation == fa.record.View.Generation && w.Mark > 0; {
+	case has || fa.job.complete:
+		next.Source = 0
+	case fa.mayBeSource(int(next.Source) - 1):
+		return ""
+	default:
+		var source int32
+		if source, rollBack = fa.chooseSource(slot, next.Start); source == 0 {
+			return rollBack
+		}
+		next.Source = source
+	}
+	fa.rec.changeSlot(slot, next)
+	return ""
 }
 
 // countLost counts the updates of a slot below its start that shards lack.

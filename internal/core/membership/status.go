@@ -77,6 +77,11 @@ func (c *Core) HandleWorkerStatus(slot int, process string, st protocol.WorkerSt
 		if counts {
 			o.liveness.RecordStatus()
 		}
+		if st.Mark > 0 && !p.SavesOwn {
+			set(c.rec, &p.SavesOwn, true)
+		}
+		c.queue.MarkAwaitingSource()
+		news = news || len(c.queue.Copying.All()) > 0
 		if st.Generation == c.record.View.Generation {
 			c.rec.setClock(slot, st.Clock)
 		}

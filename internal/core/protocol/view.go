@@ -140,6 +140,8 @@ type SlotView struct {
 	Start   perdure.Clock `json:"start"`
 	// Settled reports whether every shard has executed the decision, so that the slot's process may speak.
 	Settled bool `json:"settled"`
+	// Source is 1 + the slot whose process saves the shared state of clock Start for this slot's process; 0: none.
+	Source int32 `json:"source,omitempty"`
 	// Interval is the slot's membership interval.
 	Interval
 	// Left reports whether the slot has finished its last clock, and no rollback can return to before it: its process

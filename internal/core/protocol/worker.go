@@ -18,6 +18,12 @@ type WorkerStatus struct {
 	Clock      perdure.Clock      `json:"clock"`
 	// Finished reports whether all updates of clocks < Clock are applied and the worker will send no more.
 	Finished bool `json:"finished"`
+	// Mark is the clock at whose start the program's shared state was as it is now, if the program can save it for a
+	// process that lacks it; 0: it cannot.
+	Mark perdure.Clock `json:"mark,omitempty"`
+	// Passed reports that the view names this process as the source of shared state that it no longer had when it
+	// received the view.
+	Passed bool `json:"passed,omitempty"`
 	// Acked lists the clocks that were acknowledged to this slot as applied, for shards whose rows were lost and whose
 	// base the view does not know yet.
 	Acked []AckedClock `json:"acked,omitempty"`
@@ -56,6 +62,10 @@ func (s *WorkerStatus) Validate(job *perdure.JobSpec, v *View) error {
 	if s.Clock < 0 || s.Clock > latest {
 		return fmt.Errorf("%w: a worker reports clock %d; the job has clocks 0 to %d", perdure.ErrRefused,
 			s.Clock, latest)
+	}
+	if s.Mark < 0 || s.Mark > s.Clock {
+		return fmt.Errorf("%w: a worker at clock %d reports the shared state of clock %d", perdure.ErrRefused, s.Clock,
+			s.Mark)
 	}
 	for _, a := range s.Acked {
 		if a.Shard < 0 || int(a.Shard) >= job.Shards || a.Applied < 0 || a.Applied > latest {

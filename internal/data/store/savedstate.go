@@ -111,8 +111,10 @@ func (w *stateWriter) Write(b []byte) (int, error) {
 
 // GetState returns the state that a reference names. Its error names the object and wraps fs.ErrNotExist if the object
 // is missing, or ErrCorrupt if it is damaged or a different one.
-func GetState(in Store, r slotstate.Ref) (state []byte, err error) {
-	err = readState(in, r.File(), func(n int64, from io.Reader) (err error) {
+func GetState(in Store, r slotstate.Ref) ([]byte, error) { return getState(in, r.File()) }
+
+func getState(in Store, f protocol.SavedFile) (state []byte, err error) {
+	err = readState(in, f, func(n int64, from io.Reader) (err error) {
 		state = make([]byte, n)
 		_, err = io.ReadFull(from, state)
 		return err
@@ -121,6 +123,12 @@ func GetState(in Store, r slotstate.Ref) (state []byte, err error) {
 		return nil, err
 	}
 	return state, nil
+}
+
+// GetUnreferencedState is like GetState for an object that no reference names. It can verify only the object's own
+// checksum.
+func GetUnreferencedState(in Store, name string) ([]byte, error) {
+	return getState(in, protocol.SavedFile{File: name, Bytes: unknownSize})
 }
 
 // CheckState reads and verifies all of an object that a manifest names.

@@ -97,9 +97,10 @@ func (c *coder) file(f *protocol.SegmentFile) {
 }
 
 func (c *coder) workerDelta(d *protocol.WorkerDelta) {
-	saves := d.SaveSeconds > 0
+	saves, shares := d.SaveSeconds > 0, d.Mark > 0
 	count(c, &d.Number)
-	c.flags(&d.Finished, &d.NeedsCut, &d.HasAcked, &d.HasOutage, &d.HasCounters, &saves)
+	c.flags(&d.Finished, &d.NeedsCut, &d.HasAcked, &d.HasOutage, &d.HasCounters, &saves, &shares,
+		&d.Passed)
 	count(c, &d.Revision)
 	count(c, &d.Generation)
 	number(c, &d.Clock)
@@ -109,6 +110,9 @@ func (c *coder) workerDelta(d *protocol.WorkerDelta) {
 	c.resources(&d.Resources)
 	if saves {
 		c.float(&d.SaveSeconds)
+	}
+	if shares {
+		number(c, &d.Mark)
 	}
 	if d.HasAcked {
 		list(c, &d.Acked, func(c *coder, a *protocol.AckedClock) {

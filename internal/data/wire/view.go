@@ -88,6 +88,7 @@ func (c *coder) slotView(s *protocol.SlotView) {
 	c.flags(&s.Decided, &s.Settled, &s.Left)
 	count(c, &s.Incarnation)
 	number(c, &s.Start)
+	number(c, &s.Source)
 	number(c, &s.From)
 	number(c, &s.Until)
 }

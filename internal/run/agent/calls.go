@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 
 	"github.com/perdure/perdure"
@@ -22,17 +23,20 @@ func (a *Agent) execute(ctx context.Context, c *worker.Client, r *request) reply
 		if t == nil {
 			return failed(usageErrorf("table %d does not exist", r.table))
 		}
-		return a.rows(ctx, t, r)
+		return a.rows(ctx, c, t, r)
 	case opClock:
 		clock, err := c.Clock(ctx)
 		return answer(err, int64(clock))
 	case opNow:
+		if r.args[0] != 0 {
+			worker.NewSharedState(c).Mark()
+		}
 		return clockReply(c)
 	case opSettle:
 		return answer(c.Settle(ctx))
 	case opAwaitSlots:
 		return answer(c.AwaitSlots(ctx))
-	case opSaveState, opLoadState, opFetch, opStreamState, opStatePiece:
+	case opSaveState, opLoadState, opFetch, opStreamState, opStatePiece, opCopied:
 		return a.states(ctx, c, r)
 	case opReport:
 		if c.Slot() < 0 {
@@ -115,7 +119,7 @@ func (a *Agent) tableAt(table uint16) *worker.Table {
 
 // rows executes a call on rows: on a run that starts with row args[1], or on the rows listed at address args[1].
 // args[2] is their number, and their values are at address args[0].
-func (a *Agent) rows(ctx context.Context, t *worker.Table, r *request) reply {
+func (a *Agent) rows(ctx context.Context, c *worker.Client, t *worker.Table, r *request) reply {
 	switch r.op {
 	case opFlush:
 		return answer(t.Flush())
@@ -137,7 +141,15 @@ func (a *Agent) rows(ctx context.Context, t *worker.Table, r *request) reply {
 	first := perdure.RowID(r.args[1])
 	switch r.op {
 	case opGetRun:
+		if r.args[3] != 0 {
+			var end func()
+			ctx, end = a.untilCopyWanted(ctx, c)
+			defer end()
+		}
 		oldest, newest, err := t.GetRunAt(ctx, first, values)
+		if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errCopyWanted) {
+			err = errCopyWanted
+		}
 		return answer(err, int64(oldest), int64(newest))
 	case opIncRun:
 		return answer(t.IncRun(first, values))
@@ -183,6 +195,18 @@ func (a *Agent) deltas(t *worker.Table, r *request) reply {
 	return answer(err, at[:]...)
 }
 
+// untilCopyWanted returns a context that also ends, with errCopyWanted, when another process needs a copy of the shared
+// state. The caller must call end.
+func (a *Agent) untilCopyWanted(ctx context.Context, c *worker.Client) (until context.Context, end func()) {
+	until, cancel := context.WithCancelCause(ctx)
+	a.all.Go(func() {
+		if worker.NewSharedState(c).AwaitRequest(until) == nil {
+			cancel(errCopyWanted)
+		}
+	})
+	return until, func() { cancel(nil) }
+}
+
 // stored writes the IDs of the rows that a sparse table stores to an address, up to the available space, and returns
 // their number.
 func (a *Agent) stored(ctx context.Context, t *worker.Table, r *request) reply {
@@ -197,6 +221,15 @@ func (a *Agent) stored(ctx context.Context, t *worker.Table, r *request) reply {
 	defer done()
 	copy(room, list)
 	return answer(nil, int64(len(list)))
+}
+
+// loadState loads the slot's saved state, or the shared state that another process saves for this one.
+func loadState(ctx context.Context, c *worker.Client, shared bool) (worker.SavedState, error) {
+	if !shared {
+		return c.LoadSaved(ctx)
+	}
+	state, err := worker.NewSharedState(c).Load(ctx)
+	return worker.SavedState{State: state, Clock: c.Now()}, err
 }
 
 // states saves a slot state or loads the saved one.
@@ -214,11 +247,32 @@ func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply 
 		a.mu.Lock()
 		a.stream = s
 		a.mu.Unlock()
-		return answer(c.SaveStateFrom(s.size, s.write, func() { close(s.ended) }))
+		if r.args[0] == 0 {
+			return answer(c.SaveStateFrom(s.size, s.write, func() { close(s.ended) }))
+		}
+		a.all.Go(func() {
+			// The client's end ends it as well.
+			s.err = worker.NewSharedState(c).Save(context.WithoutCancel(ctx), s.size, s.write)
+			close(s.ended)
+		})
+		return reply{}
+	case opCopied:
+		a.mu.Lock()
+		s := a.stream
+		a.mu.Unlock()
+		if s == nil {
+			return failed(usageErrorf("no copy is being saved"))
+		}
+		select {
+		case <-s.ended:
+			return answer(s.err)
+		case <-ctx.Done():
+			return failed(ctx.Err())
+		}
 	case opStatePiece:
 		return a.statePiece(ctx, r)
 	case opLoadState:
-		s, err := c.LoadSaved(ctx)
+		s, err := loadState(ctx, c, r.args[0] != 0)
 		if err != nil {
 			return failed(err)
 		}

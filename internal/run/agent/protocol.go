@@ -14,7 +14,7 @@ import (
 
 // Protocol is the version of the socket protocol. Every change increments it, including a new call. Programs with
 // another version are rejected.
-const Protocol = 5
+const Protocol = 6
 
 // A packet on the socket consists of a header and text, of at most maxPacket bytes together. All numbers are
 // little-endian.
@@ -59,6 +59,7 @@ const (
 	opAt
 	opStreamState
 	opStatePiece
+	opCopied
 )
 
 // request is a call.
@@ -122,6 +123,7 @@ const (
 	codeUnkept
 	codeCancelled
 	codeOther
+	codeCopyWanted
 )
 
 // codes maps errors to result codes. The first match counts.
@@ -139,8 +141,12 @@ var codes = []struct {
 	{perdure.ErrNoCopy, codeUnkept},
 	{perdure.ErrUsage, codeUsage},
 	{perdure.ErrRefused, codeRefused},
+	{errCopyWanted, codeCopyWanted},
 	{context.Canceled, codeCancelled},
 }
+
+// errCopyWanted ends a read that would wait while another process waits for a copy of the shared state.
+var errCopyWanted = errors.New("another process needs a copy of the shared state")
 
 // failed returns the reply to a call that ended with an error.
 func failed(err error) reply {

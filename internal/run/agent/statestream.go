@@ -16,6 +16,7 @@ type stateStream struct {
 	last   atomic.Pointer[statePiece] // written, but the state is not stored yet
 	failed chan error                 // the program cannot read its state; of capacity 1
 	ended  chan struct{}              // closed when the state is stored, or is not needed
+	err    error                      // why a copy could not be stored; read only after ended
 }
 
 func newStateStream(size int64) *stateStream {

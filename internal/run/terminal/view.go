@@ -96,7 +96,7 @@ var shownEvents = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true,
 	"trouble": true, "end": true, "continue": true, "left": true, "untrained": true,
 	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
-	"interval": true, "closing": true, "behind": true, "taken": true, "failure": true, "missing": true,
+	"copying": true, "interval": true, "closing": true, "behind": true, "taken": true, "failure": true, "missing": true,
 }
 
 func (v *plainView) Event(now *State, e wire.Event) {

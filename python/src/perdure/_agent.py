@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
 
-PROTOCOL = 5
+PROTOCOL = 6
 
 (
     HELLO,
@@ -52,7 +52,8 @@ PROTOCOL = 5
     AT,
     STREAM_STATE,
     STATE_PIECE,
-) = range(1, 32)
+    COPIED,
+) = range(1, 33)
 
 _HEAD = struct.Struct("<HHIqqqq")
 _MOST = 64 << 10  # max bytes of a packet
@@ -174,6 +175,7 @@ class Agent:
         text: bytes = b"",
         files: list[int] | None = None,
         timeout: float | None = None,
+        d: int = 0,
     ) -> Reply:
         """Make a call and wait for its reply. After it has raised, the agent writes no memory for this call.
 
@@ -186,6 +188,7 @@ class Agent:
             text: The text of the request.
             files: File descriptors to pass.
             timeout: The longest time to wait, in seconds. None waits without a limit.
+            d: The fourth argument.
 
         Returns:
             The reply.
@@ -198,7 +201,7 @@ class Agent:
         channel: _Channel | None = getattr(self._local, "channel", None)
         if channel is None:
             channel = self._local.channel = self._open()
-        return self._on(channel, op, table, (a, b, c, 0), text, files, timeout)
+        return self._on(channel, op, table, (a, b, c, d), text, files, timeout)
 
     def check(self) -> None:
         """Raise an error if this process must not make calls."""

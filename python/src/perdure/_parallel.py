@@ -3,8 +3,9 @@
 The servers sum the gradients of a clock in a transient table and hold nothing else of the model. All learners start
 with the same state and take the same steps with the same mean gradients, so each has the whole of it. In the clocks
 that a checkpoint ends, each learner saves its state, as it was at the *mark*: the point of the loop at which a step
-begins. If a learner dies, all roll back to the newest checkpoint. Each then repeats the step that the checkpoint's
-clock ended, with the means that the servers have kept of it, and sends nothing in this step.
+begins. If a learner dies, its replacement gets the own state of the last mark, repeats the step that began there,
+with the means that the servers have kept of it, and sends nothing in this step. It copies the shared state of a living
+learner. If none has it, all roll back to the newest checkpoint, and each repeats the step that this one ended.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from ._inner import load
 from ._late import is_loader
 from ._loaders import Loaders, is_of
 from ._names import Description, Place
-from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError
+from ._shared import Lot
+from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError, _CopyWanted
 from .job import Job, Share, Table
 from .rules import Set
 from .sampler import Loader
@@ -75,9 +77,10 @@ class DataParallel(_Training):
     ``batches`` yields the batches of a loader, and marks where a step begins. Programs that draw batches themselves
     loop over ``steps``. A step has one synchronised backward pass of the model's output. ``no_sync`` makes the others.
 
-    If a process of a slot dies, all roll back to the newest checkpoint: the other programs get RolledBack and are
-    started again. The death of a server costs no step under ``resend:C`` and ``chain:N,checkpoint:C``. The final model
-    is identical to the last bit, if all machines compute the same bits.
+    If a process of a slot dies, its replacement copies the shared state of a living process (see ``copy``). If there is
+    none, all roll back to the newest checkpoint: the other programs get RolledBack and are started again. The death of
+    a server costs no step under ``resend:C`` and ``chain:N,checkpoint:C``. The final model is identical to the last
+    bit, if all machines compute the same bits.
 
     Args:
         job: The job, with consistency ``bsp`` and recovery ``resend:C``, ``checkpoint:C`` or ``chain:N,checkpoint:C``.
@@ -86,6 +89,9 @@ class DataParallel(_Training):
         shared: Objects that are equal in all slots, such as schedulers, a GradScaler, averages of the weights. Change
             them only between ``backward`` and the end of the step's code.
         state: Objects of this slot, such as a StatefulDataLoader. A Sampler's loader need not be listed.
+        copy: Whether a replacement copies the shared state of a living process, so that no step is redone. It repeats
+            its predecessor's last step, to restore the own state, with the weights of the next step. So an average of
+            losses in ``state`` would differ. None: if ``state`` contains only loaders. False: all roll back.
 
     Raises:
         UsageError: The model, an optimizer or an object is not supported; the message says what to change.
@@ -108,6 +114,7 @@ class DataParallel(_Training):
         *,
         shared: Iterable[Stateful] = (),
         state: Iterable[Stateful] = (),
+        copy: bool | None = None,
     ) -> None:
         if job._trained:
             raise UsageError("this job already trains a model; start another job for a second one")
@@ -126,6 +133,8 @@ class DataParallel(_Training):
         _refuse_unkept([*self._optimizers, *self._shared, *self._state])
         _separate_generators(self._state, job.slot)
         self._loaders = Loaders(self._state, self._sampler)
+        # Other objects may depend on the loss, which the repeated step would compute with the weights of the next one.
+        self._copies = all(is_loader(of) for of in self._state) if copy is None else copy
         self._state.append(job._epochs if self._sampler is None else self._sampler)
         self._counted = Counted(job, [*self._shared, *self._state], (), (Epochs,))
         self._share = job.share
@@ -138,6 +147,7 @@ class DataParallel(_Training):
         buffers = _buffers_of(model)
         self._buffers = _Bytes(job, list(buffers.values())) if buffers else None
         self._buffer_names = list(buffers)
+        self._buffer_values: np.ndarray[Any, Any] | None = None  # at the last mark, as in the table
         self._frozen = Frozen(model)
         self._handed = _Bytes(job, self._frozen.handed) if self._frozen.handed else None
         self._description = Description(job, model, self._places(buffers))
@@ -153,6 +163,7 @@ class DataParallel(_Training):
         self._over = False  # whether the slot's work had ended at the mark
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
         self._repeats = False  # whether this process first repeats a step
+        self._copy: Lot | None = None  # the shared state of the next mark, until this process gets there
         self._random: Any = None  # the random numbers of the state that was loaded, until the first mark
         self._counts = False  # whether the program loops over steps, which counts them
         self._count = self._made = 0  # steps of the job, and of this process
@@ -213,7 +224,7 @@ class DataParallel(_Training):
             self._handed.take(self._handed_table.get_run(0, self._handed.rows))
         kept, saved = self.job._load()
         now = self.job._now()
-        newest = kept is not None and saved.clock + 1 == now.clock
+        newest = kept is not None and saved.clock + 1 == now.clock and ("shared" in kept or not now.ended)
         if now.ended and not newest and now.clock > 1:
             self.job.finish()  # otherwise the others would wait for this slot
             raise UsageError(
@@ -236,33 +247,44 @@ class DataParallel(_Training):
         """Load the state of a mark. The step that begins there is repeated, unless it was after the last one."""
         if not newest:
             raise PerdureError("this slot's saved state is older than the checkpoint; this is a bug")
-        given = {"shared": len(self._shared), "state": len(self._state) - 1, "optimizers": len(self._optimizers)}
-        was = {"shared": len(kept["shared"]), "state": len(kept["state"]) - 1, "optimizers": len(kept["optimizers"])}
-        for name, count in given.items():
-            if was[name] != count:
-                raise UsageError(
-                    f"this slot saved the states of {was[name]} objects in {name}, but the program now passes {count}: "
-                    "pass the same objects for the whole job"
-                )
-        with torch.no_grad():
-            for p, value in zip(self._parameters, kept["parameters"], strict=True):
-                p.copy_(value)
-            for buffer, value in zip(self._buffers_now(), kept["buffers"], strict=True):
-                buffer.copy_(value)
-        objects = [*self._optimizers, *self._shared, *self._state]
-        for of, state in zip(objects, [*kept["optimizers"], *kept["shared"], *kept["state"]], strict=True):
+        own, shared = kept["own"], kept.get("shared")
+        _refuse_other_number("state", len(own["state"]) - 1, len(self._state) - 1)
+        if shared is not None:
+            self._load_shared(shared)
+            with torch.no_grad():
+                for buffer, value in zip(self._buffers_now(), kept["buffers"], strict=True):
+                    buffer.copy_(value)
+            if self._buffers is not None:
+                self._buffer_values = self._values_of_buffers(self._buffers)
+        else:
+            self._copy = self.job._load_copy()
+            copied = _state.decode(self._copy.bytes.data)
+            self._load_shared(copied["shared"])
+            self._take_buffers(copied["buffers"])
+        for of, state in zip(self._state, own["state"], strict=True):
             load(of, state)
         self._loaders.loaded()
-        self._count = kept["step"]
-        self._share = Share(*kept["share"])
-        self._random, self._repeats = kept["random"], not kept["over"]
+        self._count = own["step"]
+        self._share = Share(*own["share"])
+        self._random, self._repeats = own["random"], not own["over"]
         if self._repeats:
             self.job._repeats = True
-            for p, had in zip(self._parameters, kept["grads"], strict=True):
+            for p, had in zip(self._parameters, own["grads"], strict=True):
                 if had:  # an optimizer skips parameters without a gradient
                     p.grad = torch.zeros_like(p)
             if self._sampler is not None:
                 self._sampler._repeat()
+
+    def _load_shared(self, shared: dict[str, Any]) -> None:
+        _refuse_other_number("optimizers", len(shared["optimizers"]), len(self._optimizers))
+        _refuse_other_number("shared", len(shared["objects"]), len(self._shared))
+        with torch.no_grad():
+            for p, value in zip(self._parameters, shared["parameters"], strict=True):
+                p.copy_(value)
+        for of, state in zip(
+            [*self._optimizers, *self._shared], [*shared["optimizers"], *shared["objects"]], strict=True
+        ):
+            load(of, state)
 
     def _hook(self) -> None:
         """Install the hooks in PyTorch. They do not keep the model alive."""
@@ -368,33 +390,44 @@ class DataParallel(_Training):
                 f"gradients of {names} were computed outside of a step, or not from the model's output: call the model "
                 "itself, not its methods, within the loop over batches or steps"
             )
-        now = self.job._now()
+        if self._copy is not None and not self._repeats:
+            # The repeated step has computed with this state already, and has changed it.
+            self._load_shared(_state.decode(self._copy.bytes.data)["shared"])
+            self._copy = None
+        now = self.job._now(mark=self._copies and not self._repeats)
         self._over = not self._repeats and now.ended
         if not self._repeats and not now.ended:
             self._refuse_share(now.share)
         self._frozen.check([*self._shared, *self._state])
         self._open, self._synced = True, False
         self._made += 1
-        ends = now.save_due or 0 < now.end == now.clock + 1
-        if ends and not self._repeats:
-            self._kept = _state.Encoded(self._captured())
-        whole = self._kept is not None or self._made <= _CHECKED
+        ends = not self._repeats and (now.save_due or 0 < now.end == now.clock + 1)
+        if ends or (self._copies and not self._repeats):
+            self._kept = _state.Encoded(self._captured(whole=ends))
+        whole = ends or self._made <= _CHECKED
         tensors = self._shared_tensors() if whole else zip(self._names, self._parameters, strict=True)
         self._versions = [(name, t, t._version) for name, t in tensors]
 
-    def _captured(self, over: bool = False) -> dict[str, Any]:
-        """Return the state of this moment, over: after the last step. Parameters and optimizers are not copied."""
-        return {
+    def _captured(self, whole: bool = True, over: bool = False) -> dict[str, Any]:
+        """Return the state of this moment: the whole of it, or the slot's own. over: after the last step."""
+        own = {
             "grads": [p.grad is not None for p in self._parameters],
-            "parameters": self._parameters,
-            "buffers": [b.clone() for b in self._buffers_now()],
-            "optimizers": [of.state_dict() for of in self._optimizers],
-            "shared": [of.state_dict() for of in self._shared],
             "state": [copy.deepcopy(of.state_dict()) for of in self._state],
             "random": _random(),
             "step": self._count,
             "share": list(self._share),
             "over": over,
+        }
+        if not whole:
+            return {"own": own}
+        return {"own": own, "shared": self._shared_state(), "buffers": [b.clone() for b in self._buffers_now()]}
+
+    def _shared_state(self) -> dict[str, Any]:
+        """Return the shared state of this moment. Parameters and states of optimizers are not copied."""
+        return {
+            "parameters": self._parameters,
+            "optimizers": [of.state_dict() for of in self._optimizers],
+            "objects": [of.state_dict() for of in self._shared],
         }
 
     def _resume_random(self) -> None:
@@ -536,7 +569,7 @@ class DataParallel(_Training):
         """End the clock with this slot's gradients."""
         before = self.job._now()
         if before.ended:
-            raise self._done()
+            raise self._cut_off()
         for bucket in range(len(self._buckets)):
             if bucket not in each.sent:
                 self._send(bucket)
@@ -551,21 +584,21 @@ class DataParallel(_Training):
         if now.generation != before.generation:
             raise RolledBack("the job was rolled back; exit, and start this program again")
         if now.clock == before.clock:
-            raise self._done()
+            raise self._cut_off()
 
     def _take_means(self) -> None:
         """Set the gradients to the means of the clock that has ended."""
-        flags = self._flag_table.get_run(0, self._flags.rows).reshape(-1)
+        flags = self._read_flags()
         self._gradients.get_run(0, self._rows.rows, out=self._means)
         now = self.job._now()
         if 0 < now.end < now.clock:  # the job ended before this slot's last clock, so these are older means
-            raise self._done()
+            raise self._cut_off()
         if flags[_LEAVING]:  # another slot has made its last step
-            raise self._done()
+            raise self._cut_off()
         total, senders = float(flags[0]), int(flags[1])
         if senders != self._share.of:
             if self.job.ended:
-                raise self._done()
+                raise self._cut_off()
             raise UsageError(
                 f"{self._share.of - senders} of {self._share.of} slots sent no gradients in this clock: all slots must "
                 "make the same number of steps"
@@ -592,6 +625,18 @@ class DataParallel(_Training):
                 else:
                     p.grad.copy_(mean / total)
         self._read_buffers()
+
+    def _read_flags(self) -> np.ndarray[Any, Any]:
+        """Wait for the end of the clock, and return its flags. Save a copy of the shared state meanwhile if needed.
+
+        The clock cannot end before the process that needs the copy has it, so the state does not change meanwhile.
+        """
+        while True:
+            try:
+                return self._flag_table._get_unless_copy_wanted(self._flags.rows).reshape(-1)
+            except _CopyWanted:
+                copied = {"shared": self._shared_state(), "buffers": self._buffer_values}
+                self.job._save_copy(_state.Encoded(copied))
 
     def _before_step(self, i: int, optimizer: Optimizer) -> None:
         """Refuse an optimizer's step that the other slots would not make in the same way."""
@@ -659,17 +704,30 @@ class DataParallel(_Training):
 
     def _send_buffers(self) -> None:
         if self._buffers is not None and self.job.share.rank == 0:
-            self._buffers.tensors = self._buffers_now()
-            values = np.zeros((self._buffers.rows, _DIM), np.float32)
-            self._buffers.put(values)
-            self._buffer_table.inc_run(0, values)
+            self._buffer_table.inc_run(0, self._values_of_buffers(self._buffers))
+
+    def _values_of_buffers(self, buffers: _Bytes) -> np.ndarray[Any, Any]:
+        buffers.tensors = self._buffers_now()
+        values = np.zeros((buffers.rows, _DIM), np.float32)
+        buffers.put(values)
+        return values
 
     def _read_buffers(self) -> None:
         if self._buffers is not None:
+            self._take_buffers(self._buffer_table.get_run(0, self._buffers.rows))
+
+    def _take_buffers(self, values: np.ndarray[Any, Any] | None) -> None:
+        if self._buffers is not None and values is not None:
             self._buffers.tensors = self._buffers_now()
-            self._buffers.take(self._buffer_table.get_run(0, self._buffers.rows))
+            self._buffers.take(values)
+            self._buffer_values = values
 
     # The end
+
+    def _cut_off(self) -> Done:
+        """End the slot's work in the middle of a step that does not count, and undo its changes of buffers."""
+        self._take_buffers(self._buffer_values)
+        return self._done()
 
     def _done(self) -> Done:
         self._ending.cut = True
@@ -719,12 +777,12 @@ class DataParallel(_Training):
 
         The job then ends with this clock, so its last checkpoint has the model.
         """
-        while not (before := self.job._now()).ended:
+        while not (before := self.job._now(mark=self._copies)).ended:
             self._send_end()
             self.job.clock()
             if self.job._now().generation != before.generation:
                 raise RolledBack("the job was rolled back while it was ending; start this program again")
-            if int(self._flag_table.get_run(0, self._flags.rows).reshape(-1)[_LEAVING]) == self._share.of:
+            if int(self._read_flags()[_LEAVING]) == self._share.of:
                 return
 
     def _send_end(self) -> None:
@@ -778,6 +836,14 @@ class _Flags:
         if senders > _MOST_COMPARED:
             return True
         return all(senders * int(flags[6 + i]) == int(flags[2 + i]) ** 2 for i in range(4))
+
+
+def _refuse_other_number(name: str, was: int, now: int) -> None:
+    if was != now:
+        raise UsageError(
+            f"this slot saved the states of {was} objects in {name}, but the program now passes {now}: pass the same "
+            "objects for the whole job"
+        )
 
 
 def _trained_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[tuple[str, nn.Parameter]]:

@@ -63,6 +63,10 @@ class _Cancelled(PerdureError):
     """A call was cancelled because its timeout had passed or the program was interrupted."""
 
 
+class _CopyWanted(PerdureError):
+    """A read has not waited on, because another process needs a copy of this program's shared state."""
+
+
 #: The exception for each error code of a reply. Code 0 means success.
 BY_CODE: dict[int, type[PerdureError]] = {
     1: UsageError,
@@ -77,4 +81,5 @@ BY_CODE: dict[int, type[PerdureError]] = {
     10: Unkept,
     11: _Cancelled,
     12: PerdureError,
+    13: _CopyWanted,
 }

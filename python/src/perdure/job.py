@@ -130,6 +130,10 @@ class Table:
         """Read ``count`` consecutive rows of a dense table, starting at row ``first``. Otherwise like ``get``."""
         return self._read(_agent.GET_RUN, first, count, out, timeout).values
 
+    def _get_unless_copy_wanted(self, count: int) -> Floats:
+        """Read the first rows, or raise _CopyWanted instead of waiting while a process needs a copy: see _save_copy."""
+        return self._read(_agent.GET_RUN, 0, count, None, None, unless_copy_wanted=True).values
+
     def read(self, rows: ArrayLike | None = None, out: Floats | None = None, timeout: float | None = None) -> Reading:
         """Read rows like ``get``, and also return their clocks.
 
@@ -241,8 +245,10 @@ class Table:
                     return to.copy(room)[:count].copy()
             room = np.empty(count + count // 8, np.int64)
 
-    def _call(self, op: int, a: int = 0, b: int = 0, c: int = 0, timeout: float | None = None) -> _agent.Reply:
-        return self._job._agent.call(op, self._number, a, b, c, timeout=timeout)
+    def _call(
+        self, op: int, a: int = 0, b: int = 0, c: int = 0, timeout: float | None = None, d: int = 0
+    ) -> _agent.Reply:
+        return self._job._agent.call(op, self._number, a, b, c, timeout=timeout, d=d)
 
     def _ids(self, rows: ArrayLike) -> Rows:
         ids = np.asarray(rows)
@@ -268,7 +274,15 @@ class Table:
             )
         return np.ascontiguousarray(values)
 
-    def _read(self, op: int, which: Rows | int, count: int, out: Floats | None, timeout: float | None) -> Reading:
+    def _read(
+        self,
+        op: int,
+        which: Rows | int,
+        count: int,
+        out: Floats | None,
+        timeout: float | None,
+        unless_copy_wanted: bool = False,
+    ) -> Reading:
         if out is None:
             out = np.empty((count, self.dim), np.float32)
         if out.dtype != np.float32 or out.size != count * self.dim or not out.flags.writeable:
@@ -278,7 +292,7 @@ class Table:
             )
         job = self._job
         with job._lent(out, load=False) as to, job._lent(which) as at:
-            reply = self._call(op, to.address, at.address, count, timeout)
+            reply = self._call(op, to.address, at.address, count, timeout, int(unless_copy_wanted))
             copy = to.copy(out)
             if copy.size:
                 out[...] = copy.reshape(out.shape)
@@ -550,8 +564,13 @@ class Job:
             if now.generation != begun.generation:
                 raise RolledBack("the job was rolled back while it was ending; start this program again")
 
-    def _now(self) -> _Now:
-        clock, end, share, generation, due = self._agent.call(_agent.NOW)
+    def _now(self, mark: bool = False) -> _Now:
+        """Return the clock, its end and share, and the generation.
+
+        Args:
+            mark: Whether this program has the shared state of the clock's start and can save a copy of it.
+        """
+        clock, end, share, generation, due = self._agent.call(_agent.NOW, a=int(mark))
         return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF), bool(due))
 
     def settle(self) -> None:
@@ -600,6 +619,21 @@ class Job:
         if room.size <= _PIECE:  # a larger one is needed once
             self._spare.append(room)
         return state, Saved(None, clock, older)
+
+    def _save_copy(self, state: Encoded) -> None:
+        """Save a copy of the shared state for the process that needs it, and wait until it is stored."""
+        self._agent.call(_agent.STREAM_STATE, a=1, c=state.size)
+        sending = Sending(self._agent, state, self._borrow(_PIECE), self._spare)
+        sending.ended.wait()
+        if sending.failed is not None:
+            raise sending.failed
+        self._agent.call(_agent.COPIED)
+
+    def _load_copy(self) -> Lot:
+        """Return the copy of the shared state that another process saves for this one, for ``decode``."""
+        room = self._borrow(self._agent.call(_agent.LOAD_STATE, a=1).a)
+        self._agent.call(_agent.FETCH, a=room.address)
+        return room
 
     def load_state(self) -> bytes | None:
         """Return the state that the slot saved before the current clock, or None."""

@@ -102,7 +102,7 @@ def count(batch):
     if table is not None:
         table.inc(batch[0].numpy(), torch.ones(len(batch[0]), 1).numpy())
 
-with perdure.DataParallel(job, model, optimizer, shared=[scheduler], state=state) as training:
+with perdure.DataParallel(job, model, optimizer, shared=[scheduler], state=state, copy=given.get("copy")) as training:
     if how == "steps":
         for step in training.steps(given["steps"]):
             for i in range(accumulation):
@@ -348,6 +348,33 @@ def test_same_model_through_deaths(
     assert kills(tmp_path, "storm") >= len(deaths)
     if how != "steps":
         assert set(got[1]) == {EPOCHS}
+
+
+@pytest.mark.parametrize(
+    ("how", "accumulation", "recovery", "deaths", "copies"),
+    [
+        ("steps", 1, "checkpoint:100", ["worker:0@clock:9", "worker:1@clock:20", "worker:0@clock:30"], 3),
+        ("batches", 1, "resend:100", ["server:0@clock:4", "worker:1@clock:14", "worker:0@clock:25"], 2),
+        ("batches", 2, "checkpoint:100", ["worker:0@clock:7", "coordinator@clock:7", "worker:1@clock:14"], 2),
+        ("sampler", 1, "chain:2,checkpoint:100", ["worker:0@clock:6", "server:1@clock:6", "worker:1@clock:25"], 2),
+    ],
+)
+def test_copies(tmp_path: Path, how: str, accumulation: int, recovery: str, deaths: list[str], copies: int) -> None:
+    """A replacement copies the shared state of the living process: no step is redone."""
+    faults = [f"--fault=kill:{of}" for of in deaths]
+    given = {"accumulation": accumulation, "copy": True}
+    assert joined(train(tmp_path, "storm", how, "--recovery", recovery, *faults, **given)) == calm(how, accumulation)
+    events = (tmp_path / "storm.run" / "events.jsonl").read_text()
+    assert [events.count(f'"kind":"{kind}"') for kind in ("fault", "copying", "rollback")] == [len(deaths), copies, 0]
+
+
+@pytest.mark.parametrize("deaths", [["worker:0@clock:9", "worker:1@clock:9"], ["worker:*@clock:9", "server:0@clock:9"]])
+def test_nobody_to_copy_from(tmp_path: Path, deaths: list[str]) -> None:
+    """If both die, or the source dies before its copy is complete, all roll back."""
+    faults = [f"--fault=kill:{of}" for of in deaths]
+    got = train(tmp_path, "storm", "batches", "--recovery", "checkpoint:100", *faults, copy=True)
+    assert joined(got) == calm("batches")
+    assert '"kind":"rollback"' in (tmp_path / "storm.run" / "events.jsonl").read_text()
 
 
 def lives(folder: Path, life: Callable[[perdure.Job, int], Any], deaths: int, *flags: str) -> Any:
@@ -1187,7 +1214,7 @@ def test_unequal_data(tmp_path: Path, pair: Pair, lengths: tuple[int, int]) -> N
     program = """
 import perdure, torch
 from torchdata.stateful_dataloader import StatefulDataLoader
-model = torch.nn.Linear(3, 1)
+model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
 optimizer = torch.optim.AdamW(model.parameters(), 0.1)
 loader = StatefulDataLoader(torch.randn(given["lengths"][job.slot], 3), batch_size=2)
 made = 0
@@ -1197,7 +1224,7 @@ with perdure.DataParallel(job, model, optimizer, state=[loader]) as training:
         optimizer.step()
         optimizer.zero_grad()
         made += 1
-result = [made, model.weight.tolist(), model.bias.tolist()]
+result = [made, {name: value.tolist() for name, value in model.state_dict().items()}]
 """
     one, two = results_of(pair.run(tmp_path, program, lengths=lengths))
     assert one == two

@@ -68,7 +68,7 @@ if how == "own":
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
     loader = StatefulDataLoader(loader.dataset, batch_size=16, shuffle=True)
     own, data = Seen(), batches()
-    with perdure.DataParallel(job, model, adam, shared=[schedule], state=[loader, own]) as p:
+    with perdure.DataParallel(job, model, adam, shared=[schedule], state=[loader, own], copy=True) as p:
         for _ in p.steps(steps):
             batch = next(data)
             own.of[batch[0]] += 1

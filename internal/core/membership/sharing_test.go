@@ -1,0 +1,192 @@
+package membership
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+)
+
+// sharing is the model of programs with shared state, which is equal in all of them. Each saves its own state with each
+// update, and all of its state in the clocks that a cut ends. A process that starts elsewhere needs the shared state of
+// its first clock, which another process saves for it.
+//
+// A nil sharing is that of programs without shared state.
+type sharing struct {
+	whole  map[slotClock]bool         // updates with all of the state
+	copies map[newcomer]perdure.Clock // the saved copies: the clock of each
+	// negative controls: sources save the state of any clock, or report the state of clock 1 whatever they have
+	any, lying bool
+}
+
+// slotClock identifies an update.
+type slotClock struct {
+	slot       perdure.Slot
+	generation perdure.Generation
+	clock      perdure.Clock
+}
+
+// newcomer identifies a process that may need a copy.
+type newcomer struct {
+	slot        perdure.Slot
+	generation  perdure.Generation
+	incarnation perdure.Incarnation
+}
+
+// sharedState is the shared state of one process.
+type sharedState struct {
+	mark   perdure.Clock // the clock at whose start it was as it is now; 0: the process lacks it, or works on clock 0
+	seen   []newcomer    // which the view has named so far
+	passed []newcomer    // for which it no longer had the state when the view named them
+}
+
+func newSharing() *sharing {
+	return &sharing{whole: map[slotClock]bool{}, copies: map[newcomer]perdure.Clock{}}
+}
+
+// named returns the processes for which the view wants a worker to save its shared state, with their first clocks.
+func (sh *sharing) named(w *fakeWorker, slot perdure.Slot) (list []newcomer, at []perdure.Clock) {
+	for i, sl := range w.view.Slots {
+		if sl.Source == int32(slot)+1 {
+			list = append(list, newcomer{perdure.Slot(i), w.view.Generation, sl.Incarnation})
+			at = append(at, sl.Start)
+		}
+	}
+	return list, at
+}
+
+// received is called when a worker has received a view.
+func (sh *sharing) received(w *fakeWorker, slot perdure.Slot) {
+	if sh == nil {
+		return
+	}
+	list, at := sh.named(w, slot)
+	for i, n := range list {
+		if !slices.Contains(w.seen, n) {
+			w.seen = append(w.seen, n)
+			if w.mark > at[i] && !sh.any {
+				w.passed = append(w.passed, n)
+			}
+		}
+	}
+}
+
+// reported returns the clock of a worker's shared state, and whether the view names a process for which the worker no
+// longer had the state.
+func (sh *sharing) reported(w *fakeWorker, slot perdure.Slot) (mark perdure.Clock, passed bool) {
+	if sh == nil {
+		return 0, false
+	}
+	if sh.lying {
+		return min(w.mark, 1), false
+	}
+	list, _ := sh.named(w, slot)
+	return w.mark, slices.ContainsFunc(list, func(n newcomer) bool { return slices.Contains(w.passed, n) })
+}
+
+// save saves a worker's shared state for the processes that need it.
+func (sh *sharing) save(w *fakeWorker, slot perdure.Slot) {
+	if sh == nil {
+		return
+	}
+	list, at := sh.named(w, slot)
+	for i, n := range list {
+		if w.mark > 0 && (w.mark == at[i] || sh.any) {
+			sh.copies[n] = w.mark
+		}
+	}
+}
+
+// mark lets a worker start a clock, once it has read the rows of the clock before. A new process first needs the shared
+// state of its first clock. It returns false if it has to wait.
+func (sh *sharing) mark(c *cluster, w *fakeWorker, slot perdure.Slot) bool {
+	if sh == nil {
+		return true
+	}
+	for i := range c.job.Shards {
+		if on := c.shard(w, i); on == nil || on.in == nil || on.in.MinClock() < w.clock {
+			return false
+		}
+	}
+	v := &w.view
+	first := max(v.Cut, v.Slots[slot].From, 1) // at clock 1, the rows have the initial state
+	if w.mark == 0 && w.clock > first && !sh.whole[slotClock{slot, v.Generation, w.clock - 1}] {
+		at, saved := sh.copies[newcomer{slot, v.Generation, w.incarnation}]
+		if !saved {
+			return false
+		}
+		if at != w.clock {
+			c.fail("worker:%d starts at clock %d with the shared state of clock %d", slot, w.clock, at)
+		}
+	}
+	w.mark = w.clock
+	cuts := recovery.ScheduleOf(c.job.Recovery)
+	cuts.Named = v.Named
+	if cuts.Has(w.clock + 1) {
+		sh.whole[slotClock{slot, v.Generation, w.clock}] = true
+	}
+	return true
+}
+
+// sharingStrategies are the recovery strategies of programs with shared state.
+var sharingStrategies = []perdure.Recovery{
+	{Kind: perdure.RecoverCheckpoint, Every: 2},
+	{Kind: perdure.RecoverCheckpoint, Every: 5},
+	{Kind: perdure.RecoverCheckpoint, Auto: true},
+	{Kind: perdure.RecoverResend, Every: 3},
+	{Kind: perdure.RecoverResend, Every: 100},
+	{Kind: perdure.RecoverResend, Auto: true},
+	{Kind: perdure.RecoverChain, Replicas: 2, Every: 3, Checkpoints: true},
+}
+
+// sharingWeights are the relative frequencies of the events. In a round all running processes progress.
+var sharingWeights = map[string]int{
+	"round": 80, "work": 10, "send": 10, "follow": 10, "report": 10, "start": 20, "rejoin": 8, "answer": 3, "refuse": 1,
+	"die": 6, "kill": 1, "tick": 3, "restart": 1, "lose": 1, "end": 1, "ghost": 2, "flow": 5,
+}
+
+// TestSharingStorms checks that each process of a job with shared state starts with that of its first clock, and that
+// none waits for it forever.
+func TestSharingStorms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := sharingStorms().Draw(t, "storm")
+		if err := s.run(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func sharingStorms() *rapid.Generator[storm] {
+	return rapid.Map(stormsOf(sharingStrategies, sharingWeights), func(s storm) storm {
+		s.Job.Consistency, s.Job.SuspendMs, s.Earlier = perdure.Consistency{Kind: perdure.BSP}, 0, earlier{}
+		s.Job.Slots++
+		s.Sharing = newSharing()
+		return s
+	})
+}
+
+// TestSharingControl checks that the storms find sources that save the state of another clock, and processes that wait
+// forever for sources without the state.
+func TestSharingControl(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		seed  int // the first one that is known to find it
+		wrong func(s *storm)
+	}{
+		{"sources save the state of any clock", 100, func(s *storm) { s.Sharing.any = true }},
+		{"sources hide their clocks", 471, func(s *storm) { s.Sharing.lying = true }},
+	} {
+		var err error
+		for seed := c.seed; err == nil && seed < c.seed+1000; seed++ {
+			s := sharingStorms().Example(seed)
+			c.wrong(&s)
+			err = s.run()
+		}
+		if err == nil {
+			t.Errorf("%s: no storm finds it", c.what)
+		}
+	}
+}

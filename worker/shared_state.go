@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
+)
+
+// SharedState is the part of a program's state that is equal in the programs of all slots at the start of a clock, such
+// as the weights if each program computes them itself. A program saves its own state with each update, and the shared
+// state only in clocks that a checkpoint ends: see [Client.SaveDue]. If its process dies, the program of another slot
+// saves a copy for the next process. If no process has that state any more, the job rolls back to a checkpoint.
+type SharedState struct{ c *Client }
+
+// NewSharedState returns the access of a client to the shared state.
+func NewSharedState(c *Client) SharedState { return SharedState{c} }
+
+// sharedMark is what this process knows about its shared state and about processes that need a copy. Its zero value is
+// that of a process without shared state.
+type sharedMark struct {
+	clock  perdure.Clock   // at whose start the shared state was as it is now; 0: the program lacks it
+	seen   []slotstate.Key // copies that the view has named so far
+	passed []slotstate.Key // copies of earlier clocks than clock was when the view named them
+	saved  []slotstate.Key
+}
+
+// copies yields the copies that a view wants from a slot, with their clocks. A copy has the name of the process that
+// needs it, with number 0, so the states that this process saves itself supersede it.
+func copies(v *protocol.View, from perdure.Slot, yield func(k slotstate.Key, at perdure.Clock) bool) {
+	for i := range v.Slots {
+		sl := &v.Slots[i]
+		k := slotstate.Key{Slot: perdure.Slot(i), Generation: v.Generation, Incarnation: sl.Incarnation}
+		if sl.Source == int32(from)+1 && !yield(k, sl.Start) {
+			return
+		}
+	}
+}
+
+// received records the copies that a new view wants. Those of earlier clocks cannot be saved any more.
+func (m *sharedMark) received(v *protocol.View, own perdure.Slot) {
+	var still []slotstate.Key
+	copies(v, own, func(k slotstate.Key, at perdure.Clock) bool {
+		if !slices.Contains(m.seen, k) && m.clock > at {
+			m.passed = append(m.passed, k)
+		}
+		still = append(still, k)
+		return true
+	})
+	m.seen = still
+	m.passed = slices.DeleteFunc(m.passed, func(k slotstate.Key) bool { return !slices.Contains(still, k) })
+}
+
+// wanted returns a copy that this process must save now, and has not saved yet.
+func (m *sharedMark) wanted(v *protocol.View, own perdure.Slot) (want slotstate.Key, found bool) {
+	copies(v, own, func(k slotstate.Key, at perdure.Clock) bool {
+		if found = m.clock > 0 && at == m.clock && !slices.Contains(m.saved, k); found {
+			want = k
+		}
+		return !found
+	})
+	return want, found
+}
+
+// Mark records that the program has the shared state of the start of the current clock. The program must not change it
+// before it has read the rows that the clock's updates change.
+func (s SharedState) Mark() {
+	l := s.c.lock()
+	defer s.c.mu.Unlock()
+	first := l.shared.clock == 0
+	if l.shared.clock != l.out.Clock() {
+		l.shared.clock, l.shared.saved = l.out.Clock(), nil
+	}
+	if first {
+		l.notify()
+	}
+}
+
+// AwaitRequest waits until a process needs a copy of the shared state: call Save.
+func (s SharedState) AwaitRequest(ctx context.Context) error {
+	l := s.c.lock()
+	defer s.c.mu.Unlock()
+	return l.waits.Until(ctx, func() (bool, error) {
+		_, found := l.shared.wanted(&l.view, l.slot)
+		return found, l.usable()
+	})
+}
+
+// Save saves the shared state for the process that AwaitRequest has found, and returns once the job's store has it, or
+// it is not needed any more. write writes its n bytes, as in [Client.SaveStateFrom].
+func (s SharedState) Save(ctx context.Context, n int64, write func(ctx context.Context, w io.Writer) error) error {
+	l := s.c.lock()
+	want, found := l.shared.wanted(&l.view, l.slot)
+	s.c.mu.Unlock()
+	if !found {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		l := s.c.lock()
+		defer s.c.mu.Unlock()
+		err := l.waits.Until(ctx, func() (bool, error) {
+			now, found := l.shared.wanted(&l.view, l.slot)
+			return !found || now != want, l.usable()
+		})
+		cancel(cmp.Or(err, errUnneeded))
+	}()
+	err := s.c.saves.Put(ctx, want, n, write)
+	needless := errors.Is(context.Cause(ctx), errUnneeded)
+	cancel(nil)
+	<-watching
+	l = s.c.lock()
+	defer s.c.mu.Unlock()
+	if err == nil {
+		l.shared.saved = append(l.shared.saved, want)
+	}
+	if err == nil || needless {
+		return nil
+	}
+	return fmt.Errorf("worker: %w", cmp.Or(l.usable(), err))
+}
+
+var errUnneeded = errors.New("no process needs the copy any more")
+
+// Load waits until another process has saved the shared state of the current clock for this one, and returns it.
+func (s SharedState) Load(ctx context.Context) ([]byte, error) {
+	l := s.c.lock()
+	if err := cmp.Or(l.requireSlot(clocks), l.usable()); err != nil {
+		s.c.mu.Unlock()
+		return nil, err
+	}
+	k := slotstate.Key{Slot: l.slot, Generation: l.generation, Incarnation: l.session.incarnation}
+	s.c.mu.Unlock()
+	state, err := s.c.saves.AwaitCopy(ctx, k, func() error {
+		l := s.c.lock()
+		defer s.c.mu.Unlock()
+		return cmp.Or(l.waits.Pause(ctx, copyPause), l.usable())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	return state, nil
+}
+
+// copyPause is the pause between two looks for a copy in the job's store.
+const copyPause = 50 * time.Millisecond
