@@ -46,6 +46,7 @@ from .torch import (
     Stateful,
     _buffers_of,
     _Bytes,
+    _frozen_places,
     _is_stateful,
     _random,
     _refuse_unkept,
@@ -189,8 +190,7 @@ class DataParallel(_Training):
             yield Place(name, p, "trained", "")
         for name, buffer in buffers.items():
             yield Place(name, buffer, "buffer", "")
-        for name, p, check in self._frozen.compared():
-            yield Place(name, p, "frozen", "", 0, check)
+        yield from _frozen_places(self._frozen, self._handed)
 
     # The beginning
 
