@@ -689,7 +689,8 @@ class DataParallel(_Training):
         """Write this process's model in the safetensors format, with the tensors of the model's state_dict.
 
         All slots write the same tensors after the same step. The file is complete or absent. Needs the package
-        safetensors. ``perdure export`` cannot write the model, because the servers do not have it.
+        safetensors. ``perdure export RUN`` writes the same tensors if the loop has ended the job, and otherwise
+        earlier weights: those from before a checkpoint's last step.
 
         Args:
             path: The file. An existing one is replaced.
