@@ -150,7 +150,8 @@ var helps = map[string]string{
 	"report_out":   "File to write: .html, which contains everything, or .md, with its plots next to it",
 	"study_report": "Do not run anything: collect the results of finished runs, even while the study runs.",
 	"perdure_export": "Write the model of a run as safetensors. For a run that is still running or has failed, " +
-		"that is the model of its newest complete checkpoint.",
+		"that is the model of its newest complete checkpoint. With DataParallel in PyTorch, a checkpoint has the " +
+		"weights from before its last step.",
 	"perdure_predict": "Predict with a trained model: ratings of items by users (mf), or classes of examples " +
 		"(softmax, cnn, logreg). Prints CSV.",
 	"predict_model": "The model's file, or the directory of the run that trained it.",

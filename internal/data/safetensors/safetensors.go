@@ -423,8 +423,8 @@ func Find(tensors []Tensor, name string) *Tensor {
 //	4      name bytes n
 //	n      name
 //
-// 4 rank k; for int64 tensors 2³¹ + k
-//
+//	4      rank k; for int64 tensors 2³¹ + k, for types other than float32 and int64 2³⁰ + k
+//	4      for these types: the type's name, padded with zeros
 //	8·k    dimensions
 //	…      values
 //
@@ -438,10 +438,15 @@ func Hash(tensors []Tensor) string {
 		b := binary.LittleEndian.AppendUint32(nil, uint32(len(t.Name)))
 		b = append(b, t.Name...)
 		rank := uint32(len(t.Shape))
-		if t.Ints != nil {
-			rank |= 1 << 31
+		switch kind, _ := t.dtype(); kind {
+		case F32:
+			b = binary.LittleEndian.AppendUint32(b, rank)
+		case I64:
+			b = binary.LittleEndian.AppendUint32(b, rank|1<<31)
+		default:
+			b = binary.LittleEndian.AppendUint32(b, rank|1<<30)
+			b = append(b, (kind + "\x00\x00\x00")[:4]...)
 		}
-		b = binary.LittleEndian.AppendUint32(b, rank)
 		for _, d := range t.Shape {
 			b = binary.LittleEndian.AppendUint64(b, uint64(d))
 		}

@@ -203,6 +203,26 @@ func TestHash(t *testing.T) {
 	}
 }
 
+// TestHashOfTypes checks that the type counts, and that equal values have the same hash however a tensor holds them.
+func TestHashOfTypes(t *testing.T) {
+	ones := []byte{0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f}
+	seen := map[string]Type{}
+	for _, kind := range []Type{Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64} {
+		of := Tensor{Name: "x", Shape: []int64{8 / kind.Width()}}
+		of.SetBytes(kind, ones)
+		hash := Hash([]Tensor{of})
+		if seen[hash] != "" {
+			t.Errorf("%s has the hash of %s", kind, seen[hash])
+		}
+		seen[hash] = kind
+	}
+	floats := Hash([]Tensor{{Name: "x", Shape: []int64{2}, Data: []float32{1, 1}}})
+	ints := Hash([]Tensor{{Name: "x", Shape: []int64{1}, Ints: []int64{0x3f8000003f800000}}})
+	if seen[floats] != F32 || seen[ints] != I64 {
+		t.Errorf("float32 has the hash of %q, int64 of %q", seen[floats], seen[ints])
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add(encoded(f, sparseTensors(f), nil))
 	f.Add(encoded(f, testTensors(), map[string]string{"a": "b"}))

@@ -114,7 +114,7 @@ func (w *stateWriter) Write(b []byte) (int, error) {
 func GetState(in Store, r slotstate.Ref) ([]byte, error) { return getState(in, r.File()) }
 
 func getState(in Store, f protocol.SavedFile) (state []byte, err error) {
-	err = readState(in, f, func(n int64, from io.Reader) (err error) {
+	err = ReadState(in, f, func(n int64, from io.Reader) (err error) {
 		state = make([]byte, n)
 		_, err = io.ReadFull(from, state)
 		return err
@@ -132,11 +132,11 @@ func GetUnreferencedState(in Store, name string) ([]byte, error) {
 }
 
 // CheckState reads and verifies all of an object that a manifest names.
-func CheckState(in Store, f protocol.SavedFile) error { return readState(in, f, discard) }
+func CheckState(in Store, f protocol.SavedFile) error { return ReadState(in, f, discard) }
 
 // CheckUnreferencedState reads all of an object that no manifest names. It can verify only the object's own checksum.
 func CheckUnreferencedState(in Store, name string) error {
-	return readState(in, protocol.SavedFile{File: name, Bytes: unknownSize}, discard)
+	return ReadState(in, protocol.SavedFile{File: name, Bytes: unknownSize}, discard)
 }
 
 // unknownSize is the size of an object of which only the name is known.
@@ -150,7 +150,7 @@ func discard(n int64, from io.Reader) error {
 // CopyState copies and verifies an object that a manifest names.
 func CopyState(from, to Store, f protocol.SavedFile) error {
 	return to.Put(f.File, func(w io.Writer) error {
-		return readState(from, f, func(n int64, in io.Reader) error {
+		return ReadState(from, f, func(n int64, in io.Reader) error {
 			k, _ := slotstate.ParseName(f.File)
 			if _, err := w.Write(stateHeader(k.Slot, n)); err != nil {
 				return err
@@ -164,8 +164,9 @@ func CopyState(from, to Store, f protocol.SavedFile) error {
 	})
 }
 
-// readState opens the object, calls take to read the n bytes of its state, and verifies the object against f.
-func readState(in Store, f protocol.SavedFile, take func(n int64, from io.Reader) error) error {
+// ReadState opens an object, calls take to read all n bytes of its state, and verifies the object against f. Until
+// ReadState has returned without an error, these bytes may be wrong.
+func ReadState(in Store, f protocol.SavedFile, take func(n int64, from io.Reader) error) error {
 	k, ok := slotstate.ParseName(f.File)
 	if !ok {
 		return fmt.Errorf("slot state %q: %w: not the name of a slot state", f.File, ErrCorrupt)

@@ -2,6 +2,7 @@ package checkpoints
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,12 +10,16 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/placement"
+	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
+	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/modelfile"
@@ -42,12 +47,14 @@ func (f *Location) exportOne(tell *humanize.Printer, to string) (meanwhile bool,
 	kept := found.Checkpoints
 	for i := range kept {
 		k := &kept[i]
-		tensors, err := f.model(k)
+		m, err := f.model(k)
 		switch {
 		case err == nil:
-			return false, f.write(tell, k, tensors, to)
+			return false, f.write(tell, k, m, to)
 		case f.isDeleted(k):
 			return true, nil
+		case errors.Is(err, perdure.ErrUsage):
+			return false, err
 		case len(kept) == 1:
 			return false, fmt.Errorf("%w%s", err, f.reloadOlderHint(k))
 		}
@@ -93,28 +100,36 @@ type exportResult struct {
 	Clock perdure.Clock `json:"clock"`
 	Job   string        `json:"job"`
 	File  string        `json:"file"`
-	Model string        `json:"model_sha256"` // of the tables
+	Model string        `json:"model_sha256"` // of the tables, or of the tensors if the weights are in no table
 	Notes []string      `json:"notes"`        // remarks
 }
 
 // write writes a model and reports it.
-func (f *Location) write(tell *humanize.Printer, k *checkpoint.Info, tensors []safetensors.Tensor, to string) error {
+func (f *Location) write(tell *humanize.Printer, k *checkpoint.Info, m *model, to string) error {
 	origin := safetensors.Origin{Job: &k.Manifest.Job, Clock: k.Cut}
-	f.finish(tell, &k.Manifest, tensors, &origin)
-	meta, hash := safetensors.Metadata(origin), safetensors.Hash(tensors)
+	f.finish(tell, &k.Manifest, m.tensors, &origin)
+	meta, hash := safetensors.Metadata(origin), safetensors.Hash(m.tensors)
 	var names []string
-	for i := range tensors {
-		names = append(names, tensors[i].Name)
+	for i := range m.tensors {
+		names = append(names, m.tensors[i].Name)
 	}
 	if modelfile.IsDescribed(names) {
 		var err error
-		if tensors, err = stateDict(tell, tensors, f.Partial); err != nil {
+		if m.tensors, err = stateDict(tell, m.tensors, m.saved, f.Partial); err != nil {
 			return fmt.Errorf("%s: %w", f.Store, err)
+		}
+	}
+	if m.saved != nil {
+		hash = safetensors.Hash(m.tensors)
+		meta["steps"] = strconv.FormatInt(m.saved.Steps, 10)
+		if !m.saved.Over {
+			tell.Note("the weights are those after %s: a checkpoint of DataParallel has them as they were before its "+
+				"last step; for newer ones, call export in the program", humanize.Count(int(m.saved.Steps), "step"))
 		}
 	}
 	err := disk.WriteFile(disk.OS(), filepath.ToSlash(to), func(file io.Writer) error {
 		buf := bufio.NewWriterSize(file, 1<<20)
-		return errors.Join(safetensors.Write(buf, tensors, meta), buf.Flush())
+		return errors.Join(safetensors.Write(buf, m.tensors, meta), buf.Flush())
 	})
 	if err != nil {
 		return err
@@ -158,17 +173,70 @@ func (f *Location) workload(m *checkpoint.Manifest) (settings.Run, workload.Work
 	return s, w, err
 }
 
-// model reads the tables of a checkpoint.
-func (f *Location) model(k *checkpoint.Info) ([]safetensors.Tensor, error) {
+// model is the model of a checkpoint.
+type model struct {
+	tensors []safetensors.Tensor // the tables
+	saved   *modelfile.Saved     // the weights, if they are in the slots' states
+}
+
+// model reads a checkpoint.
+func (f *Location) model(k *checkpoint.Info) (*model, error) {
 	if !k.IsComplete() {
 		return nil, fmt.Errorf("%s/%s", f.Store, k.Defects()[0])
 	}
+	tensors, state, err := f.tables(k)
+	if err != nil {
+		return nil, err
+	}
+	m := &model{tensors: tensors}
+	if modelfile.IsSaved(k.Manifest.Tables) {
+		m.saved, err = f.weights(k, state)
+	}
+	return m, err
+}
+
+// weights reads the weights from the state of slot 0. All slots have saved the same ones.
+func (f *Location) weights(k *checkpoint.Info, state []byte) (saved *modelfile.Saved, err error) {
+	of, err := slotstate.Unpack(state)
+	switch {
+	case err != nil:
+	case of.Clock+1 != k.Cut:
+		return nil, fmt.Errorf("%w: the checkpoint of clock %d has no weights: the slots saved no state in its last "+
+			"clock; export a later checkpoint, or call export in the program", perdure.ErrUsage, k.Cut)
+	case of.Ref == nil:
+		saved, err = modelfile.ReadSaved(bytes.NewReader(of.State), int64(len(of.State)))
+	default:
+		return f.storedWeights(of.Ref.File())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s: state of slot 0: %w", f.Store, k.File, err)
+	}
+	return saved, nil
+}
+
+// storedWeights reads the weights from a state that is an object of its own.
+func (f *Location) storedWeights(file protocol.SavedFile) (saved *modelfile.Saved, err error) {
+	var unusable error
+	err = store.ReadState(f.Store, file, func(n int64, from io.Reader) error {
+		from = io.LimitReader(from, n)
+		saved, unusable = modelfile.ReadSaved(from, n)
+		_, err := io.Copy(io.Discard, from) // a damaged object is reported as such, whatever it seems to contain
+		return err
+	})
+	if err == nil && unusable != nil {
+		err = fmt.Errorf("%s/%s: %w", f.Store, file.File, unusable)
+	}
+	return saved, err
+}
+
+// tables reads the tables of a checkpoint, and the saved state of slot 0.
+func (f *Location) tables(k *checkpoint.Info) (all []safetensors.Tensor, state []byte, err error) {
 	m := &k.Manifest
 	tables := newValues(k)
 	for i := range k.Running.Shards {
 		r, err := f.restore(&k.Running, k.Running.Shards[i].Shard)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for t, part := range r.parts {
 			tables[t].Add(part.Image())
@@ -177,12 +245,18 @@ func (f *Location) model(k *checkpoint.Info) ([]safetensors.Tensor, error) {
 	for _, ref := range m.Segments {
 		s, err := checkpoint.Restore(f.Store, *m, ref.Shard, nil)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := m.CheckSegment(s); err != nil {
-			return nil, fmt.Errorf("%s/%s: %w", f.Store, ref.File, err)
+			return nil, nil, fmt.Errorf("%s/%s: %w", f.Store, ref.File, err)
+		}
+		if ref.Shard == placement.HomeShard(0, m.Job.Shards) && len(s.States) > 0 {
+			state = s.States[0]
 		}
 		for t, spec := range m.Tables {
+			if omits(m, t) {
+				continue
+			}
 			if t < len(s.Tables) {
 				tables[t].Add(s.Tables[t].Image)
 			} else if !spec.Sparse { // added after the cut, so it has its initial rows
@@ -191,15 +265,22 @@ func (f *Location) model(k *checkpoint.Info) ([]safetensors.Tensor, error) {
 			}
 		}
 	}
-	var all []safetensors.Tensor
 	for i := range tables {
+		if omits(m, i) {
+			continue
+		}
 		more, err := tables[i].Tensors(m.Tables[i])
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		all = append(all, more...)
 	}
-	return all, nil
+	return all, state, nil
+}
+
+// omits reports whether a table is not part of the model: a sum of gradients, which is as large as the model.
+func omits(m *checkpoint.Manifest, t int) bool {
+	return m.Tables[t].Transient && modelfile.IsSaved(m.Tables)
 }
 
 // newValues allocates the values of a checkpoint's tables. The size of the files limits the allocation, except for
@@ -215,7 +296,7 @@ func newValues(k *checkpoint.Info) []modelfile.Values {
 	m := &k.Manifest
 	tables := make([]modelfile.Values, len(m.Tables))
 	for i, t := range m.Tables {
-		if !t.Sparse {
+		if !t.Sparse && !omits(m, i) {
 			tables[i].Rows = make([]float32, 0, min(t.Rows, most/int64(t.Dim))*int64(t.Dim))
 		}
 	}

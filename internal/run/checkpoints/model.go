@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/data/safetensors"
 	"github.com/perdure/perdure/internal/run/humanize"
@@ -17,14 +18,16 @@ import (
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
-// ExportRun writes the model of the run in a directory. If the run has not finished, it exports the newest whole
-// checkpoint. It replaces an existing file only if force is set. partial is as [Location.Partial].
+// ExportRun writes the model of the run in a directory. If the run has finished without writing its model, it exports
+// the checkpoint of its end, and if the run has not finished, the newest whole checkpoint. It replaces an existing file
+// only if force is set. partial is as [Location.Partial].
 func ExportRun(out io.Writer, run, to string, force, partial, asJSON bool) error {
 	if err := MayWrite(to, "model.safetensors", force); err != nil {
 		return err
 	}
 	sum, err := rundir.ReadSummary(run)
-	if err == nil && sum.ModelSHA256 != nil {
+	ended := err == nil
+	if ended && sum.ModelSHA256 != nil {
 		model, err := disk.OpenRegular(filepath.Join(run, "model.safetensors"))
 		if err == nil {
 			defer func() { _ = model.Close() }()
@@ -45,6 +48,9 @@ func ExportRun(out io.Writer, run, to string, force, partial, asJSON bool) error
 			perdure.ErrUsage, run)
 	}
 	f.Partial = partial
+	if ended && recovery.Of(sum.Recovery).Traits().SavesCuts() {
+		f.Clock = &sum.Clocks
+	}
 	return f.Export(out, to, force, asJSON)
 }
 
@@ -69,16 +75,18 @@ func finalModel(tell *humanize.Printer, model *os.File, partial bool) (write fun
 	if err != nil {
 		return nil, err
 	}
-	tensors, err := stateDict(tell, tables, partial)
+	tensors, err := stateDict(tell, tables, nil, partial)
 	if err != nil {
 		return nil, err
 	}
 	return func(to io.Writer) error { return safetensors.Write(to, tensors, meta) }, nil
 }
 
-// stateDict returns the tensors of a perdure.torch program's state_dict. Without partial, all must be in the tables.
-func stateDict(tell *humanize.Printer, tables []safetensors.Tensor, partial bool) ([]safetensors.Tensor, error) {
-	tensors, missing, err := modelfile.StateDict(tables)
+// stateDict returns the tensors of a perdure.torch program's state_dict. saved has the weights if the tables do not.
+// Without partial, all values must be known.
+func stateDict(tell *humanize.Printer, tables []safetensors.Tensor, saved *modelfile.Saved, partial bool,
+) ([]safetensors.Tensor, error) {
+	tensors, missing, err := modelfile.StateDict(tables, saved)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ type described struct {
 	Kind  string   `json:"kind"` // trained, buffer or frozen
 	Type  string   `json:"type"` // as PyTorch names it
 	Shape []int64  `json:"shape"`
-	Table string   `json:"table"` // "": the job does not have the values
+	Table string   `json:"table"` // "": no table has the values
 	At    int64    `json:"at"`    // index of its first value in the table
 	Check string   `json:"check"` // checksum of values that the job does not have
 }
@@ -59,18 +59,31 @@ func IsDescribed(names []string) bool {
 	return slices.Contains(names, namesTable) && slices.Contains(names, namesTable+safetensors.IDsSuffix)
 }
 
-// StateDict converts the tables of a perdure.torch program to the tensors of the model's state_dict. missing are the
-// names of the state_dict whose values are not in the tables.
-func StateDict(tables []safetensors.Tensor) (tensors []safetensors.Tensor, missing []string, err error) {
+// IsSaved reports whether a job with these tables has a model whose weights are only in the states that its slots save,
+// as with DataParallel.
+func IsSaved(tables []perdure.TableSpec) bool {
+	described := slices.ContainsFunc(tables, func(t perdure.TableSpec) bool { return t.Name == namesTable })
+	begun := func(t perdure.TableSpec) bool { return strings.HasSuffix(t.Name, begunSuffix) }
+	return described && !slices.ContainsFunc(tables, begun)
+}
+
+// StateDict converts the tables of a perdure.torch program to the tensors of the model's state_dict. saved is the model
+// in the state of a slot if the weights are there, and otherwise nil. missing are the names of the state_dict whose
+// values are in neither.
+func StateDict(tables []safetensors.Tensor, saved *Saved) (tensors []safetensors.Tensor, missing []string, err error) {
 	m := &Model{Tensors: tables}
 	d, err := m.description()
+	if err != nil {
+		return nil, nil, err
+	}
+	in, err := saved.byTensor(d.Tensors)
 	if err != nil {
 		return nil, nil, err
 	}
 	missing = d.Others
 	for i := range d.Tensors {
 		of := &d.Tensors[i]
-		value, known, err := m.valueOf(of)
+		value, known, err := m.valueOf(of, in[of])
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", of.Name, err)
 		}
@@ -93,8 +106,8 @@ func ErrMissing(missing []string) error {
 		more = fmt.Sprintf(" and %d more", len(missing)-maxNamed)
 		missing = missing[:maxNamed]
 	}
-	return fmt.Errorf("%w: the job does not have the values of %s%s: the servers hold neither frozen parameters above "+
-		"64 MiB nor the weights of DataParallel; call export in the program, or add --partial to omit them",
+	return fmt.Errorf("%w: the job does not have the values of %s%s, such as frozen parameters above 64 MiB; call "+
+		"export in the program, or add --partial to omit them",
 		perdure.ErrUsage, strings.Join(missing, ", "), more)
 }
 
@@ -134,17 +147,31 @@ func (m *Model) description() (d description, err error) {
 	return d, nil
 }
 
-// valueOf returns the values of a tensor. known is false if they are not in the tables.
-func (m *Model) valueOf(of *described) (value safetensors.Tensor, known bool, err error) {
-	kind, supported := types[of.Type]
-	n := int64(1)
-	for _, d := range of.Shape {
+// elements returns the number of values of a shape. Their size in bytes fits an int64.
+func elements(shape []int64) (n int64, err error) {
+	n = 1
+	for _, d := range shape {
 		if d < 0 || d > 0 && n > math.MaxInt64/8/d {
-			return value, false, fmt.Errorf("invalid shape %v", of.Shape)
+			return 0, fmt.Errorf("invalid shape %v", shape)
 		}
 		n *= d
 	}
+	return n, nil
+}
+
+// valueOf returns the values of a tensor. in has them if they are in a saved state; otherwise it is nil. known is false
+// if they are in neither.
+func (m *Model) valueOf(of *described, in *savedTensor) (value safetensors.Tensor, known bool, err error) {
+	kind, supported := types[of.Type]
 	value.Shape = of.Shape
+	n, err := elements(of.Shape)
+	if err != nil {
+		return value, false, err
+	}
+	if in != nil {
+		known, err = in.set(&value, of)
+		return value, known, err
+	}
 	switch {
 	case !supported || of.Table == "" && n > 0:
 		return value, false, nil

@@ -96,7 +96,7 @@ func TestStateDict(t *testing.T) {
 	text := fmt.Sprintf(`{"version":1,"others":["extra"],"tensors":[%s,%s,%s,%s,%s]}`,
 		fmt.Sprintf(described2, "bfloat16", 1), fmt.Sprintf(buffer3, "uint8", "buffers"), empty, hidden,
 		strings.Replace(lacking, `["b"]`, `["lacking"]`, 1))
-	tensors, missing, err := StateDict(tablesOf(text))
+	tensors, missing, err := StateDict(tablesOf(text), nil)
 	if err != nil || fmt.Sprint(missing) != "[extra lacking]" {
 		t.Fatalf("missing %q: %v", missing, err)
 	}
@@ -180,7 +180,7 @@ func TestDamagedDescription(t *testing.T) {
 		if c.damage != nil {
 			all = c.damage(all)
 		}
-		_, _, err := StateDict(all)
+		_, _, err := StateDict(all, nil)
 		if err == nil || errors.Is(err, perdure.ErrUsage) != c.usage || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}

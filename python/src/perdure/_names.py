@@ -51,7 +51,7 @@ class Place(NamedTuple):
     name: str
     tensor: torch.Tensor
     kind: str  # trained, buffer or frozen
-    table: str  # "" if the job does not have the values
+    table: str  # "" if no table has the values
     at: int = 0  # index of its first value in the table
     check: str = ""  # checksum of values that the job does not have
 

@@ -48,6 +48,7 @@ from .torch import (
     Stateful,
     _buffers_of,
     _Bytes,
+    _frozen_places,
     _is_stateful,
     _random,
     _refuse_unkept,
@@ -200,8 +201,7 @@ class DataParallel(_Training):
             yield Place(name, p, "trained", "")
         for name, buffer in buffers.items():
             yield Place(name, buffer, "buffer", "")
-        for name, p, check in self._frozen.compared():
-            yield Place(name, p, "frozen", "", 0, check)
+        yield from _frozen_places(self._frozen, self._handed)
 
     # The beginning
 
@@ -747,7 +747,8 @@ class DataParallel(_Training):
         """Write this process's model in the safetensors format, with the tensors of the model's state_dict.
 
         All slots write the same tensors after the same step. The file is complete or absent. Needs the package
-        safetensors. ``perdure export`` cannot write the model, because the servers do not have it.
+        safetensors. ``perdure export RUN`` writes the same tensors if the loop has ended the job, and otherwise
+        earlier weights: those from before a checkpoint's last step.
 
         Args:
             path: The file. An existing one is replaced.

@@ -376,12 +376,7 @@ class _Model(_Training):
         starts = iter(self._buffers.starts if self._buffers is not None else ())
         for (name, tensor), start in zip(buffers.items(), starts, strict=False):
             yield Place(name, tensor, "buffer", "buffers", start)
-        compared = self._frozen.compared()
-        if self._handed is None:
-            yield from (Place(name, p, "frozen", "", 0, check) for name, p, check in compared)
-        else:
-            for (name, p, _), start in zip(compared, self._handed.starts, strict=False):
-                yield Place(name, p, "frozen", "frozen", start)
+        yield from _frozen_places(self._frozen, self._handed)
 
     def export(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
         """Write the job's model in the safetensors format, with the tensors of the model's state_dict.
@@ -1162,6 +1157,13 @@ def _refuse_trained(state: Sequence[Stateful], weights: Sequence[nn.Parameter]) 
 def _buffers_of(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return the buffers that are not empty, by name."""
     return {plain_name(n): b for n, b in model.named_buffers() if b.numel()}
+
+
+def _frozen_places(frozen: Frozen, handed: _Bytes | None) -> Iterator[Place]:
+    """Yield the frozen parameters, with their places in the table ``frozen`` if slot 0 distributes them."""
+    for i, (name, p, check) in enumerate(frozen.compared()):
+        table, at = ("", 0) if handed is None else ("frozen", handed.starts[i])
+        yield Place(name, p, "frozen", table, at, check)
 
 
 def _persistent_of(model: nn.Module) -> set[str]:
