@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,20 @@ def test_unfinished(tmp_path: Path) -> None:
     assert job._owner is not None
     assert job._owner.process.returncode is not None
     perdure.start(out=tmp_path / "another").close()
+
+
+def test_ends_without_checkpoint(tmp_path: Path) -> None:
+    """A job that could save only with its program's state does not wait for a checkpoint when the program fails."""
+    began = time.monotonic()
+    with (
+        pytest.raises(ZeroDivisionError),
+        perdure.start(recovery="resend:5", out=tmp_path / "run", args=[*SMALL, "--grace=100s"]) as job,
+    ):
+        job.table("w", rows=4, dim=1, rule=perdure.Set(), combine="sum", transient=True)
+        for _ in range(20):
+            job.clock()
+        1 // 0  # noqa: B018
+    assert time.monotonic() - began < 90
 
 
 def test_end_job(tmp_path: Path) -> None:

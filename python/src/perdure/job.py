@@ -356,6 +356,7 @@ class Job:
         self._asked = False  # whether the program reads the job's clock
         self._repeats = False  # whether the program repeats a step whose updates have been applied, so none are sent
         self._trained = False  # whether a DataParallel, ServerOptimizer or DiLoCo trains a model in this job
+        self._saves_at_cuts = False  # whether a checkpoint needs a state that only this program has
         self._epochs = Epochs()
         self._sampler: Sampler | None = None
         self._observer = bool(hello.get("observer"))
@@ -425,6 +426,8 @@ class Job:
         if combine != "each":
             spec["combine"] = combine
         reply = self._agent.call(_agent.TABLE, text=json.dumps(spec).encode())
+        if settings.get("transient"):
+            self._saves_at_cuts = True
         return Table(self, reply.a, json.loads(reply.text))
 
     def clock(self) -> int:
@@ -665,7 +668,7 @@ class Job:
             os.environ.pop(name, None)
         self._shown = []
         if self._owner is not None:
-            self._owner.close(self._finished)
+            self._owner.close(self._finished, self._saves_at_cuts)
 
     def __enter__(self) -> Job:
         return self
@@ -810,15 +813,26 @@ class _Owner:
         for line in self.process.stdout:
             self.said.append(line.rstrip())
 
-    def close(self, finished: bool) -> None:
-        """Wait, without a limit, until a finished job has written its files. Stop an unfinished job."""
+    def close(self, finished: bool, saves_at_cuts: bool = False) -> None:
+        """Wait until a finished job has written its files, or an unfinished job its last checkpoint.
+
+        Args:
+            finished: Whether the program has finished its work.
+            saves_at_cuts: Whether a new checkpoint would need the program, so that an unfinished job cannot make one.
+        """
         if not finished:
-            self.process.terminate()
+            self.process.terminate()  # the last checkpoint takes at most --grace
         try:
-            self.process.wait(timeout=None if finished else 60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+            if not finished and saves_at_cuts:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(timeout=0.5)  # otherwise both signals could become one
+                self.process.terminate()
             self.process.wait()
+        except KeyboardInterrupt:
+            if not finished:
+                self.process.terminate()  # the second signal ends it without the checkpoint
+                self.process.wait()
+            raise
         self._listener.join()  # the last line is the reason of a failure
         if finished and self.process.returncode != 0:
             raise PerdureError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up failed")
