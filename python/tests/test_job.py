@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -134,6 +135,30 @@ def test_unfinished(tmp_path: Path) -> None:
     assert job._owner is not None
     assert job._owner.process.returncode is not None
     perdure.start(out=tmp_path / "another").close()
+
+
+def test_resumes(tmp_path: Path) -> None:
+    """An interrupted program ends with a last checkpoint, and another one continues with the settings of its run."""
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    def add(job: perdure.Job, clock: int) -> None:
+        table = job.table("w", rows=4, dim=1, rule=perdure.Add())
+        while job.now < clock:
+            table.inc([1], [[1]])
+            job.clock()
+        assert table.get([1]) == clock
+
+    settings = {"servers": 1, "recovery": "checkpoint:1000", "consistency": "ssp:3", "clocks": 50}
+    with pytest.raises(KeyboardInterrupt), perdure.start(out=first, args=SMALL, **settings) as job:
+        add(job, 7)
+        raise KeyboardInterrupt
+    with perdure.start(servers=2, out=second, args=["--resume", str(first)]) as job:
+        assert job.now == 7
+        add(job, 9)
+    run = json.loads((second / "run.json").read_text())["job"]
+    assert {name: run[name] for name in settings} == settings | {"servers": 2}
+    with pytest.raises(perdure.UsageError, match="--consistency cannot be changed with --resume"):
+        perdure.start(consistency="bsp", out=tmp_path / "third", args=[f"--resume={first}"])
 
 
 def test_ends_without_checkpoint(tmp_path: Path) -> None:

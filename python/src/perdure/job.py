@@ -945,12 +945,17 @@ def _refuse_rank() -> None:
         )
 
 
+#: Settings of a new job. The flags _FROM_RUN start from an earlier run, and keep its settings.
+_NEW_JOB = {"servers": 2, "recovery": "resend:auto", "consistency": "bsp", "clocks": 1_000_000_000}
+_FROM_RUN = ("--resume", "--fork", "--from")
+
+
 def start(
     *,
-    servers: int = 2,
-    recovery: str = "resend:auto",
-    consistency: str = "bsp",
-    clocks: int = 1_000_000_000,
+    servers: int | None = None,
+    recovery: str | None = None,
+    consistency: str | None = None,
+    clocks: int | None = None,
     out: str | os.PathLike[str] | None = None,
     args: Sequence[str] = (),
 ) -> Job:
@@ -959,12 +964,12 @@ def start(
     Under ``perdure launch`` and ``perdure up --exec`` it joins the existing job instead and ignores its arguments.
 
     Args:
-        servers: The number of servers.
-        recovery: The recovery strategy.
-        consistency: The consistency model.
-        clocks: The number of clocks after which the job ends.
+        servers: The number of servers; 2 by default.
+        recovery: The recovery strategy; ``resend:auto`` by default.
+        consistency: The consistency model; ``bsp`` by default.
+        clocks: The number of clocks after which the job ends; 1,000,000,000 by default.
         out: The run's directory. None creates one among the temporary files and does not delete it.
-        args: Further flags of ``perdure up``.
+        args: More flags of ``perdure up``. With ``--resume``, ``--fork`` or ``--from``, defaults are that run's.
 
     Returns:
         The membership in the job.
@@ -978,8 +983,10 @@ def start(
     if os.environ.get("PERDURE_COORDINATOR"):
         return join()
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="perdure-")) / "run"
-    flags = {"workers": 1, "servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}
-    owner = _Owner(folder, [*(f"--{flag}={value}" for flag, value in flags.items()), *args])
+    given = {"servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}
+    flags: dict[str, Any] = {} if any(arg.split("=")[0] in _FROM_RUN for arg in args) else dict(_NEW_JOB)
+    flags |= {flag: value for flag, value in given.items() if value is not None}
+    owner = _Owner(folder, ["--workers=1", *(f"--{flag}={value}" for flag, value in flags.items()), *args])
     hello = {
         "protocol": _agent.PROTOCOL,
         "coordinator": owner.coordinator,
