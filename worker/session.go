@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func (s *session) hello(cfg *Config, slot perdure.Slot, job string) wire.Hello {
 	h := wire.Hello{
 		Role: wire.RoleWorker, Index: int(slot), Process: cfg.Process, PID: cfg.PID,
 		Incarnation: s.incarnation, Job: job, Grow: cfg.Grow, SavesAtCuts: cfg.SavesAtCuts,
-		Secret: s.secret, Nonce: s.nonce, Ticket: s.ticket,
+		Secret: s.secret, Nonce: s.nonce, Ticket: s.ticket, Version: cmp.Or(cfg.hooks.Version, moduleVersion()),
 	}
 	if cfg.Observer {
 		h.Role = wire.RoleObserver

@@ -253,6 +253,7 @@ func TestHostDrains(t *testing.T) {
 	h.clock(10)
 	spare := h.host(newFolder(t), "--servers", "0", "--workers", "1") // a standby worker
 	spare.Says("0 servers and 1 workers")
+	awaitStatus(t, h.dir, `standby +pid \d+ +worker, host `)
 	b.Signal(syscall.SIGTERM)
 	if code, _, _ := b.Wait(); code != 143 { // tells its service manager to restart it
 		h.Errorf("the host that received SIGTERM ended with code %d: %s", code, b.stderr.String())

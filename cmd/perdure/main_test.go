@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -18,10 +19,14 @@ import (
 // embedded ones.
 const asCommand = "PERDURE_TEST_AS_COMMAND"
 
+// asVersion sets the version of Perdure of a process that the tests start, and of its children.
+const asVersion = "PERDURE_TEST_AS_VERSION"
+
 func TestMain(m *testing.M) {
 	name, embedded := os.Getenv(asProgram), os.Getenv(asCommand)
 	if name != "" || embedded != "" {
 		dataset.ReplaceEmbedded(embedded)
+		version = cmp.Or(os.Getenv(asVersion), version)
 		if err := errors.Join(supervisor.DieWithParent(), hangLoop()); err != nil {
 			fmt.Fprintln(os.Stderr, "perdure:", err)
 			os.Exit(exitError)

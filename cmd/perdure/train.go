@@ -119,14 +119,15 @@ func runJob(
 // warn prints a warning for the user.
 func warn(line string) { fmt.Fprintln(os.Stderr, "perdure:", line) }
 
-// displayOnlyFlags are flags that only affect output, and --file, which stands for the flags in the file.
-var displayOnlyFlags = []string{"quiet", "json", "metrics", "log-format", "file"}
+// commandFlags are flags that affect this command and not the run: its output and its parent process. They include
+// --file, which stands for the flags in the file.
+var commandFlags = []string{"quiet", "json", "metrics", "log-format", "file", "with-parent", "announce-fd"}
 
 // given returns the names of the flags on the command line that affect the run.
 func given(k *kong.Context) map[string]bool {
 	names := map[string]bool{}
 	for _, p := range k.Path {
-		if p.Flag != nil && !slices.Contains(displayOnlyFlags, p.Flag.Name) {
+		if p.Flag != nil && !slices.Contains(commandFlags, p.Flag.Name) {
 			names[p.Flag.Name] = true
 		}
 	}

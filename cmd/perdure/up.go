@@ -26,7 +26,7 @@ import (
 type upCmd struct {
 	jobFlags
 	Exec       string     `group:"job" main:"" placeholder:"COMMAND"`
-	WithParent bool       `hidden:"" help:"End when the parent process ends."`
+	WithParent bool       `hidden:"" help:"End immediately when the parent process ends."`
 	AnnounceFD int        `hidden:"" name:"announce-fd" help:"@up_announce"`
 	Again      againFlags `embed:""`
 	outputFlags
@@ -52,10 +52,12 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	atOnce, cancel := untilSecondSignal(ctx)
 	defer cancel()
 	if u.WithParent {
-		if ctx, _, err = agent.WithParent(ctx); err != nil {
+		if atOnce, _, err = agent.WithParent(atOnce); err != nil {
 			return err
 		}
-		atOnce = ctx
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		defer context.AfterFunc(atOnce, end)()
 	}
 	announce := func(agent.Announcement) error { return nil }
 	if u.AnnounceFD > 0 {

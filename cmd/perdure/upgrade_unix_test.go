@@ -4,6 +4,7 @@ package main
 
 import (
 	"flag"
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -47,7 +48,13 @@ func (h *hosted) hostOf(version func(*testing.T, *process) *process, dir string)
 	return p
 }
 
-func ofNow(_ *testing.T, p *process) *process { return p }
+// newVersion is the version that upgraded hosts report.
+const newVersion = "newer"
+
+func ofNow(_ *testing.T, p *process) *process {
+	p.Env = append(os.Environ(), asVersion+"="+newVersion)
+	return p
+}
 
 // TestUpgradeRolling upgrades the processes of a job one after another, from the program -upgrade.from to this one.
 // Each host, and finally the coordinator, is ended and restarted in the newer version while the others continue to
@@ -68,6 +75,9 @@ func TestUpgradeRolling(t *testing.T) {
 			t.Fatalf("a host that received SIGTERM ended with code %d: %s%s", code, out, errs)
 		}
 		hosts[i] = h.hostOf(ofNow, dir)
+		if *upgradeFrom == "" { // an older coordinator may ignore versions
+			awaitStatus(t, h.dir, `coordinator .*, version `+version+`\n(?s:.*)server:\d .*, version `+newVersion)
+		}
 	}
 	h.clock(150)
 	h.leader.Signal(syscall.SIGTERM)

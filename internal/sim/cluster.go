@@ -249,7 +249,7 @@ func (c *Cluster) runServer(ctx context.Context, p *process) error {
 	return p.RunServer(ctx, func(cfg *server.Config) {
 		if _, number, _ := strings.Cut(p.Host, ":"); c.o.Zones > 0 {
 			n, _ := strconv.Atoi(number) // a server's name ends with one
-			cfg.Zone = fmt.Sprintf("zone-%d", n%c.o.Zones)
+			cfg.Self.Zone = fmt.Sprintf("zone-%d", n%c.o.Zones)
 		}
 		cfg.SnapshotBytes, cfg.LogBytes, cfg.Sparing = c.o.SnapshotBytes, c.o.LogBytes, c.o.Incremental
 		cfg.OpenLog, cfg.Notice = c.countAppends(cfg.OpenLog), c.o.Notice

@@ -220,7 +220,7 @@ func (h *Hosts) StartServer(host string, change ...func(*server.Config)) *Proces
 func (p *Process) RunServer(ctx context.Context, change ...func(*server.Config)) error {
 	_, index := ParseHost(p.Host)
 	cfg := server.Config{
-		Index: index, Process: p.Name, PID: p.PID, Network: p.Net, Listen: p.listenAddr(),
+		Index: index, Self: server.Identity{Process: p.Name, PID: p.PID}, Network: p.Net, Listen: p.listenAddr(),
 		Coordinator: p.hosts.coordinatorAddr(), Store: p.store(), Snapshots: store.NewDir(p.Disk, "snapshots"),
 		OpenLog: p.openLog(ctx), Log: p.Log, Drain: p.drain, Keys: p.hosts.Keys,
 	}

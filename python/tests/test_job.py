@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +135,44 @@ def test_unfinished(tmp_path: Path) -> None:
     assert job._owner is not None
     assert job._owner.process.returncode is not None
     perdure.start(out=tmp_path / "another").close()
+
+
+def test_resumes(tmp_path: Path) -> None:
+    """An interrupted program ends with a last checkpoint, and another one continues with the settings of its run."""
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    def add(job: perdure.Job, clock: int) -> None:
+        table = job.table("w", rows=4, dim=1, rule=perdure.Add())
+        while job.now < clock:
+            table.inc([1], [[1]])
+            job.clock()
+        assert table.get([1]) == clock
+
+    settings = {"servers": 1, "recovery": "checkpoint:1000", "consistency": "ssp:3", "clocks": 50}
+    with pytest.raises(KeyboardInterrupt), perdure.start(out=first, args=SMALL, **settings) as job:
+        add(job, 7)
+        raise KeyboardInterrupt
+    with perdure.start(servers=2, out=second, args=["--resume", str(first)]) as job:
+        assert job.now == 7
+        add(job, 9)
+    run = json.loads((second / "run.json").read_text())["job"]
+    assert {name: run[name] for name in settings} == settings | {"servers": 2}
+    with pytest.raises(perdure.UsageError, match="--consistency cannot be changed with --resume"):
+        perdure.start(consistency="bsp", out=tmp_path / "third", args=[f"--resume={first}"])
+
+
+def test_ends_without_checkpoint(tmp_path: Path) -> None:
+    """A job that could save only with its program's state does not wait for a checkpoint when the program fails."""
+    began = time.monotonic()
+    with (
+        pytest.raises(ZeroDivisionError),
+        perdure.start(recovery="resend:5", out=tmp_path / "run", args=[*SMALL, "--grace=100s"]) as job,
+    ):
+        job.table("w", rows=4, dim=1, rule=perdure.Set(), combine="sum", transient=True)
+        for _ in range(20):
+            job.clock()
+        1 // 0  # noqa: B018
+    assert time.monotonic() - began < 90
 
 
 def test_end_job(tmp_path: Path) -> None:

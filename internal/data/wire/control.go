@@ -38,11 +38,12 @@ type Hello struct {
 	SavesAtCuts bool   `json:"at_cuts,omitempty"` // of a worker: it saves its state only for checkpoints
 	// Grow is set by a worker that asks for an additional slot if none is free.
 	Grow          bool           `json:"grow,omitempty"`
-	DisplayName   string         `json:"called,omitempty"` // of an observer that is a host: its display name
-	WantsSettings bool           `json:"asks,omitempty"`   // of an observer: it asks for the run's settings
-	Secret        perdure.Secret `json:"secret,omitempty"` // of the run, for this role
-	Nonce         perdure.Secret `json:"nonce,omitempty"`  // of a worker: random, drawn at its start
-	Ticket        perdure.Secret `json:"ticket,omitempty"` // of a worker: the ticket from its Welcome, for servers
+	DisplayName   string         `json:"called,omitempty"`  // of an observer that is a host: its display name
+	WantsSettings bool           `json:"asks,omitempty"`    // of an observer: it asks for the run's settings
+	Secret        perdure.Secret `json:"secret,omitempty"`  // of the run, for this role
+	Nonce         perdure.Secret `json:"nonce,omitempty"`   // of a worker: random, drawn at its start
+	Ticket        perdure.Secret `json:"ticket,omitempty"`  // of a worker: the ticket from its Welcome, for servers
+	Version       string         `json:"version,omitempty"` // of Perdure, for displays; "": unknown
 }
 
 // Welcome answers Hello.

@@ -210,7 +210,7 @@ func controlSamples() []sample {
 		control("hello", KindHello, Hello{
 			Role: RoleServer, Job: "job-1", Index: 1, Process: "server:1#2", PID: 4711,
 			Addr: "127.0.0.1:9", Incarnation: 2, Revision: 57, Zone: "a", SavesAtCuts: true, Grow: true,
-			WantsSettings: true, DisplayName: "b", Secret: "00ff", Nonce: "n", Ticket: "11ee",
+			WantsSettings: true, DisplayName: "b", Secret: "00ff", Nonce: "n", Ticket: "11ee", Version: "v1.2",
 		}),
 		control("welcome", KindWelcome, Welcome{
 			Job: sampleJob, Index: 1, Incarnation: 2, Ticket: "11ee", Store: "s",

@@ -74,7 +74,7 @@ const (
 
 // Validate returns an error if a Hello is malformed, whatever its sender.
 func (h *Hello) Validate() error {
-	for _, word := range []string{h.Job, h.Process, h.Addr, h.Zone, string(h.Role)} {
+	for _, word := range []string{h.Job, h.Process, h.Addr, h.Zone, h.Version, string(h.Role)} {
 		if len(word) > maxTextBytes {
 			return fmt.Errorf("%w: the hello contains a string of %d bytes; the limit is %d",
 				ErrPayload, len(word), maxTextBytes)

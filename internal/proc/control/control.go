@@ -102,10 +102,19 @@ type Status struct {
 	NoReplace       bool   // dead servers are not replaced
 	Coordinator     string // the address at which processes join the job
 	// Saving is the checkpoint interval if the job chooses it; nil: the job does not choose it.
-	Saving *protocol.Saving
+	Saving   *protocol.Saving
+	Standbys []Standby // processes that wait for a free slot or server index
 	// RegistryAway is set while the coordinator waits for its registry. Then the status shows the processes as last
 	// known and the decisions as last recorded.
 	RegistryAway *RegistryWait
+}
+
+// Standby is a process that waits for a free slot or server index.
+type Standby struct {
+	Role    string // server or worker
+	PID     int
+	Host    string // name of the host that started it; "": none, or disconnected
+	Version string // of Perdure; "": unknown
 }
 
 // RegistryWait describes how long a coordinator has waited for its registry, and why.
@@ -134,6 +143,7 @@ type Process struct {
 	Bytes  int64  // size of their rows, as last reported
 	// Drained is the newest incarnation of the server whose replicas other servers have all taken over.
 	Drained perdure.Incarnation
+	Version string // of Perdure; "": unknown, or not connected
 
 	protocol.Resources // zero: unknown
 	protocol.Interval  // of a slot: its membership interval

@@ -121,6 +121,11 @@ type Latest struct {
 	Counts *EventCounts
 	// Host returns the display name of the host that started a process; "" if there is none or it is not connected.
 	Host func(process string) string
+	// Version returns the version of Perdure of the connected process that holds a server index or slot; "" if it is
+	// unknown.
+	Version func(k membership.Kind, index int, process string) string
+	// Standbys returns the processes that waited for a free slot or server index at a time.
+	Standbys func(at time.Time) []Standby
 	// Refused counts connections rejected because the peer had too many.
 	Refused func() int64
 	// Drain orders a server, or all processes of a host, to hand over their work and end.
@@ -215,8 +220,8 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		monitor: loopMonitor{every: cfg.Tick}, latest: Latest{Counts: newEventCounts()},
 	}
 	c.records.initial = newInitialView(&record.View)
-	c.pruner.prune, c.latest.Host, c.latest.Drain = c.cfg.prune, c.members.hostOf, c.members.drain
-	c.latest.Refused = c.admission.Refused
+	c.latest.Host, c.latest.Version, c.latest.Drain = c.members.hostOf, c.members.versionOf, c.members.drain
+	c.pruner.prune, c.latest.Refused, c.latest.Standbys = c.cfg.prune, c.admission.Refused, c.members.standbys.alive
 	c.admission.SetMembers(len(record.Servers) + len(record.Slots))
 	ticks := func(ms int64) int64 { return int64(time.Duration(ms) * time.Millisecond / cfg.Tick) }
 	c.core.SetGiveUpTicks(ticks(record.Job.SuspendMs), ticks(record.Job.TakeOverMs))

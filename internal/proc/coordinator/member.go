@@ -264,7 +264,7 @@ func superseded(record *membership.JobRecord, k membership.Kind, index int, h wi
 func (c *Coordinator) refuse(m *member, r wire.Refusal) {
 	if m.standby {
 		// A standby process is normal, and asks about once a second until it gets a slot.
-		if c.members.standbys.add(m.hello.Process, time.Now()) {
+		if c.members.standbys.add(&m.hello, time.Now()) {
 			c.admission.Connections().Info("a process is on standby", "peer", m.conn.Peer(), "peer_role",
 				m.hello.Role, "reason", r.Reason)
 		}

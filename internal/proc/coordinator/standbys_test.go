@@ -3,11 +3,13 @@ package coordinator_test
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/testcluster"
@@ -20,7 +22,8 @@ func TestStandbyIsLoggedOnce(t *testing.T) {
 	inJob(t, testcluster.Job("bsp", "none", 1, 1, 1), func(t *testing.T, on *lone) {
 		ask := func(process string, slot int) {
 			conn := peer(t, on.Net, wire.Hello{
-				Role: wire.RoleWorker, Index: slot, Process: process, PID: 1, Nonce: "drawn",
+				Role: wire.RoleWorker, Index: slot, Process: process, PID: len(process), Nonce: "drawn",
+				Version: process,
 			})
 			var r wire.Refusal
 			if await(t, conn, wire.KindRefuse, &r); !r.Temporary {
@@ -28,23 +31,51 @@ func TestStandbyIsLoggedOnce(t *testing.T) {
 			}
 			_ = conn.Close()
 		}
-		_ = peer(t, on.Net, wire.Hello{Role: wire.RoleWorker, Index: 0, Process: "holder", PID: 1, Nonce: "drawn"})
+		_ = peer(t, on.Net, wire.Hello{
+			Role: wire.RoleWorker, Index: 0, Process: "holder", PID: 1, Nonce: "drawn", Version: "held",
+		})
 		<-time.After(10 * time.Millisecond) // it has the slot
 		for range 5 {
 			ask("first", -1)
 			ask("second", -1)
 		}
 		ask("third", 0)
+		ask("escape\x1b[2J", -1) // its version could change a user's terminal
+		checkStandbys(t, on, "first", "second", "")
 		<-time.After(time.Second)
 		on.Stop(testcluster.CoordinatorHost)
 		for text, want := range map[string]int{
-			`level=INFO msg="a process is on standby"`: 2, `level=WARN msg="rejected a connection"`: 1,
+			`level=INFO msg="a process is on standby"`: 3, `level=WARN msg="rejected a connection"`: 1,
 		} {
 			if n := strings.Count(log.String(), text); n != want {
 				t.Errorf("the log has %d times %q, want %d:\n%s", n, text, want, log.String())
 			}
 		}
 	}, func(cfg *coordinator.Config) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+}
+
+// checkStandbys checks the versions of the processes on standby, in the order of their PIDs, and that all are gone when
+// they have been silent for a while.
+func checkStandbys(t *testing.T, on *lone, versions ...string) {
+	t.Helper()
+	if err := on.Ask(t.Context(), func(core *membership.Core, latest coordinator.Latest) {
+		got := []string{}
+		for _, p := range latest.Standbys(time.Now()) {
+			got = append(got, p.Version)
+		}
+		if !slices.Equal(got, versions) || len(latest.Standbys(time.Now().Add(time.Minute))) != 0 {
+			t.Errorf("standbys of the versions %q; want %q", got, versions)
+		}
+		holder := core.Record().Slots[0].Process
+		if v := latest.Version(membership.Worker, 0, holder); v != "held" {
+			t.Errorf("the slot's process has version %q", v)
+		}
+		if v := latest.Version(membership.Worker, 0, "another"); v != "" {
+			t.Errorf("a process that is not connected has version %q", v)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestStandbyReceivesEnd checks that the coordinator waits for the next request of a standby worker before it ends, so

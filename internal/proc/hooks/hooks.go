@@ -23,6 +23,8 @@ type Worker struct {
 	// bucket, and credentials are found as AWS tools find them. It is called when a state is saved there or must be
 	// read.
 	OpenStore func(ctx context.Context, where string) (store.Store, error)
+	// Version is the version of Perdure; "": that of the program's dependency, if it is known.
+	Version string
 	// Died reports whether Leave is called for a program that has died; nil: it is not.
 	Died func() bool
 }

@@ -42,6 +42,14 @@ func (i Identity) String() string {
 	return string(i.Role) + "/" + i.Name
 }
 
+// DirName returns the name of the directory with an identity's keys. The commands that renew and revoke use this name.
+func (i Identity) DirName() string {
+	if i.Name == string(i.Role) {
+		return i.Name
+	}
+	return string(i.Role) + "-" + i.Name
+}
+
 // URL returns the identity as written in a certificate.
 func (i Identity) URL() *url.URL {
 	return &url.URL{Scheme: scheme, Host: i.Domain, Path: "/" + string(i.Role) + "/" + i.Name}

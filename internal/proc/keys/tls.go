@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -153,11 +154,26 @@ func (r *Ring) RejectedCertificate(err error) error {
 	case r.clock().After(own.NotAfter):
 		return fmt.Errorf("it rejects our certificate, in %s, which expired at %s; renew it with perdure keys renew",
 			r.dir, own.NotAfter.UTC().Format(time.RFC3339))
-	case r.Revoked(own):
-		return fmt.Errorf("it rejects our certificate, in %s, which is revoked", r.dir)
 	default:
-		return fmt.Errorf("it rejects our certificate, in %s; its log has the reason (%w)", r.dir, err)
+		return fmt.Errorf("it rejects %w", r.ExplainRejection(err))
 	}
+}
+
+// ErrRevoked reports that the certificate of this process is revoked.
+var ErrRevoked = errors.New("revoked")
+
+// ExplainRejection describes this process's certificate after a peer has rejected it with a TLS alert, and says what to
+// do. An alert does not contain the reason. The revocation list is read again, because it is copied to all machines of
+// a job at about the same time. Without it in this process's directory, the reason is unknown.
+func (r *Ring) ExplainRejection(alert error) error {
+	now := r.current()
+	renew := fmt.Sprintf("make a new one with perdure keys renew KEYS %s and copy it there", now.identity.DirName())
+	list, err := readRevocations(filepath.Join(r.dir, RevokedFile), now.trusted)
+	if err == nil && list[now.own.Leaf.SerialNumber.String()] {
+		return fmt.Errorf("our certificate, in %s, which is %w; to readmit its holder, %s", r.dir, ErrRevoked, renew)
+	}
+	return fmt.Errorf("our certificate, in %s (%w); its log has the reason; to readmit the holder of a revoked "+
+		"certificate, %s", r.dir, alert, renew)
 }
 
 // permanentError is an error about a peer that can never become a valid one, however often the call is retried.

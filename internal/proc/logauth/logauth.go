@@ -71,8 +71,7 @@ func explain(ring *keys.Ring, err error) (why error, forGood bool) {
 		return fmt.Errorf("our own certificate, in %s, expired at %s; renew it with perdure keys renew", ring.Dir(),
 			ring.Expiry().UTC().Format(time.RFC3339)), false
 	case errors.As(err, &alert) && alert.Op == "remote error":
-		return fmt.Errorf("it rejects our certificate, in %s; its own log has the reason (%w)", ring.Dir(),
-			err), true
+		return fmt.Errorf("it rejects %w", ring.ExplainRejection(err)), true
 	case errors.Is(err, nats.ErrTLS):
 		return err, keys.IsPermanent(err)
 	}

@@ -627,8 +627,9 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // the job ends immediately
 	err := server.Run(ctx, server.Config{
-		Index: -1, Process: "server-1", Network: transport.TCP{}, Listen: "127.0.0.1:0", Coordinator: "127.0.0.1:7000",
-		Store: store.NewDir(disk.NewMemory(), "run/checkpoint"), Log: slog.New(slog.DiscardHandler),
+		Index: -1, Self: server.Identity{Process: "server-1"}, Network: transport.TCP{}, Listen: "127.0.0.1:0",
+		Coordinator: "127.0.0.1:7000", Store: store.NewDir(disk.NewMemory(), "run/checkpoint"),
+		Log: slog.New(slog.DiscardHandler),
 	})
 	fmt.Println(err)
 	// Output: context canceled

@@ -36,18 +36,24 @@ import (
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Config configures a server.
-type Config struct {
-	Index   int    // the server's number in the job; -1 if the coordinator chooses it
+// Identity describes the server's process to the coordinator.
+type Identity struct {
 	Process string // unique to this process
 	PID     int
+	Zone    string // the server's failure domain; "" if unknown
+	Version string // of Perdure, for displays; "" if unknown
+}
+
+// Config configures a server.
+type Config struct {
+	Index   int // the server's number in the job; -1 if the coordinator chooses it
+	Self    Identity
 	Network transport.Network
 	Listen  string // the address to listen on for workers; an empty port picks one
 	// Publish receives the address that the server listens on and returns the address to advertise. If it is nil, the
 	// listen address is advertised.
 	Publish     func(at string) (string, error)
 	Coordinator string      // the coordinator's address, or several in the format of transport.Link
-	Zone        string      // the server's failure domain; "" if unknown
 	Store       store.Store // for checkpoints; nil if none are saved
 	// OpenLog opens the job's update log at an address. It is used only by jobs that have an update log.
 	OpenLog       func(ctx context.Context, addr string, o updatelog.Options) (updatelog.Log, error)
@@ -215,9 +221,9 @@ func (s *Server) hello() wire.Hello {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := wire.Hello{
-		Role: wire.RoleServer, Index: s.index, Process: s.cfg.Process, PID: s.cfg.PID,
-		Addr: s.addr, Incarnation: s.incarnation, Revision: s.view.Revision, Zone: s.cfg.Zone,
-		Secret: s.cfg.Keys.Servers,
+		Role: wire.RoleServer, Index: s.index, Process: s.cfg.Self.Process, PID: s.cfg.Self.PID,
+		Addr: s.addr, Incarnation: s.incarnation, Revision: s.view.Revision, Zone: s.cfg.Self.Zone,
+		Version: s.cfg.Self.Version, Secret: s.cfg.Keys.Servers,
 	}
 	if s.job != nil {
 		h.Job = s.job.ID

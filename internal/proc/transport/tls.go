@@ -304,9 +304,7 @@ func (c *socketConn) explained(err error) error {
 				p.ring.Dir(),
 				until.UTC().Format(time.RFC3339))
 		}
-		return fmt.Errorf("%w: the peer rejects our certificate, in %s; its log has the reason (%w)",
-			perdure.ErrRefused,
-			p.ring.Dir(), err)
+		return fmt.Errorf("%w: the peer rejects %w", perdure.ErrRefused, p.ring.ExplainRejection(err))
 	case !p.good.Load() && errors.Is(err, io.EOF): // the peer may also be dying
 		return fmt.Errorf("the peer closed the connection during the handshake; check whether its job uses keys (%w)",
 			err)

@@ -254,7 +254,7 @@ func (a *Agent) hello(ctx context.Context, text []byte) reply {
 		return failed(err)
 	}
 	with := hooks.FromContext(ctx)
-	with.Died = func() bool { return !a.goodbye.Load() }
+	with.Version, with.Died = a.Version, func() bool { return !a.goodbye.Load() }
 	if a.client, err = a.Dial(hooks.NewContext(ctx, with), cfg); err != nil {
 		a.client = nil
 		return failed(err)

@@ -152,7 +152,7 @@ func (p *program) refused(want code, words string, op op, table uint16, text str
 func (p *program) hello() {
 	p.Helper()
 	var w helloReply
-	must(p, json.Unmarshal(p.call(opHello, 0, `{"protocol":5,"coordinator":"x:1","slot":0}`).text, &w))
+	must(p, json.Unmarshal(p.call(opHello, 0, `{"protocol":6,"coordinator":"x:1","slot":0}`).text, &w))
 	if w.Version != "v" || w.Slot != 0 || w.Job.Clocks != 3 {
 		p.Fatalf("welcomed as %+v", w)
 	}
@@ -188,7 +188,7 @@ func memory(t testing.TB, size int64, seals int) (fd int) {
 func TestWork(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.hello()
-		p.refused(codeUsage, "already joined", opHello, 0, `{"protocol":5}`)
+		p.refused(codeUsage, "already joined", opHello, 0, `{"protocol":6}`)
 		p.refused(codeUsage, "table 0 does not exist", opFlush, 0, "")
 		table := p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`)
 		if !strings.Contains(string(table.text), `"rows":8`) || table.args[0] != 0 {

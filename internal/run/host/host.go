@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -147,21 +148,36 @@ func (h *Host) Run(ctx, atOnce context.Context) error {
 			k.stopReplacing() // without the job, no process can take over, so do not wait
 		}
 	}()
-	h.handOver(ctx, atOnce, k, why, notice)
+	h.announceDrain(why, notice)
+	h.handOver(ctx, atOnce, k, notice)
 	return nil
 }
 
 // endWithJob ends the host's processes after the job is over or has rejected this host.
 func (h *Host) endWithJob(ctx, atOnce context.Context, k *keeper, why error) error {
 	if errors.Is(why, perdure.ErrRefused) {
-		// the other processes may not be servers
-		h.handOver(ctx, atOnce, k, humanize.ErrorText(why), cmp.Or(h.Notice.For, programGrace))
+		h.Log.Error(describeRejection(why), "why", humanize.ErrorText(why))
+		// processes with other keys may still be members of the job
+		h.handOver(ctx, atOnce, k, cmp.Or(h.Notice.For, programGrace))
 		return why
 	}
 	err := h.logResult(why) // first, because programs may take a while to end
 	k.stopReplacing()
 	k.await(atOnce, wire.RoleWorker, programGrace)
 	return err
+}
+
+// describeRejection describes for users that a job which has admitted this host now rejects it.
+func describeRejection(why error) string {
+	const service = ", so its processes end; stop its service, which would start it again"
+	var alert *net.OpError
+	switch {
+	case errors.Is(why, keys.ErrRevoked):
+		return "this host's keys are revoked" + service
+	case errors.As(why, &alert) && alert.Op == "remote error": // accepted before, and they have not expired
+		return "the job no longer accepts this host's keys, which are probably revoked" + service
+	}
+	return "the job rejects this host, so its processes end"
 }
 
 // Preempted reports, after Run has returned, whether it returned because the notice command announced the loss of the
@@ -385,16 +401,14 @@ func (l *jobConn) run(ctx context.Context) error {
 			return hello
 		},
 		Up: l.onConnect, Frame: func(_ transport.Conn, f *wire.Frame) error { return l.order(f) },
-		Down: func(_ transport.Conn, err error) {
-			l.connect(nil)
-			if errors.Is(err, perdure.ErrStopped) || errors.Is(err, perdure.ErrRefused) || ctx.Err() != nil {
-				return // reported when the link ends, or this host ends it
-			}
-			l.lost = true
-			l.h.Log.Warn("the coordinator is unavailable; servers and workers continue without it", "err", err)
-		},
+		Down: func(transport.Conn, error) { l.connect(nil) },
 		ShouldRetry: func(attempts int, err error) bool {
-			if !l.lost && attempts >= len(transport.ParseAddresses(l.h.Join)) {
+			switch {
+			case l.lost || attempts == 0: // just broken: if the job rejects this host, the next attempt ends the link
+			case l.job != "":
+				l.lost = true
+				l.h.Log.Warn("the coordinator is unavailable; servers and workers continue without it", "err", err)
+			case attempts >= len(transport.ParseAddresses(l.h.Join)):
 				l.lost = true
 				l.h.Log.Warn("no coordinator answers; trying again", "addresses",
 					strings.Join(transport.ParseAddresses(l.h.Join), ","), "err", err)

@@ -113,8 +113,7 @@ func (e *shutdown) within(notice time.Duration) (stop func()) {
 
 // handOver ends all processes gracefully: workers leave, and servers hand over their replicas. When the notice expires,
 // the remaining processes are killed. ctx ends on a signal, which may follow another request.
-func (h *Host) handOver(ctx, atOnce context.Context, k *keeper, why string, notice time.Duration) {
-	h.announceDrain(why, notice)
+func (h *Host) handOver(ctx, atOnce context.Context, k *keeper, notice time.Duration) {
 	until, cancel := context.WithCancel(atOnce)
 	defer cancel()
 	e := &shutdown{h: h, cancel: cancel}

@@ -65,6 +65,7 @@ type backend struct {
 	addr string // address for processes of the job
 	// unsupervised means that the job's other processes were not started by this process's parent.
 	unsupervised bool
+	version      string // of Perdure
 
 	began time.Time // start of this process
 }
@@ -80,13 +81,20 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
 			Recovery: f.Job.Recovery, NoReplace: f.Job.NoReplace, Coordinator: b.addr,
 		}
+		at := time.Now()
 		if w := seen.RegistryWait; w != nil {
 			s.RegistryAway = &control.RegistryWait{Seconds: w.Duration.Seconds(), Why: w.LastError}
+			at = at.Add(-w.Duration)
+		}
+		for _, p := range latest.Standbys(at) {
+			s.Standbys = append(s.Standbys, control.Standby{
+				Role: string(p.Role), PID: p.PID, Host: latest.Host(p.Process), Version: p.Version,
+			})
 		}
 		s.Saving = recovery.Saving(f.Job.Recovery, f.Saving, f.Running.Saving)
 		s.Processes = append(s.Processes, control.Process{
 			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(),
-			Resources: machine.ResourcesInUse(),
+			Resources: machine.ResourcesInUse(), Version: b.version,
 		})
 		if log := latest.Log; log != nil {
 			s.Processes = append(s.Processes, control.Process{
@@ -105,7 +113,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 				if k == membership.Server {
 					p.Shards, p.Drained = d.Held, d.Drained
 				}
-				p.Host = latest.Host(d.Process)
+				p.Host, p.Version = latest.Host(d.Process), latest.Version(k, i, d.Process)
 				if d.Server != nil {
 					p.Bytes = d.Server.Bytes()
 					p.Resources, p.Draining = d.Server.Resources, d.Server.Draining && d.State != "dead"

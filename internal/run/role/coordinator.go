@@ -196,7 +196,7 @@ func (c *Coordinator) coordinate(ctx context.Context, api *deferredAPI, open *Re
 	}
 	api.serve(co, control.NewHandler(&backend{
 		co: co, run: c.Folder, log: s.HasOwnLog(), addr: open.Addr, unsupervised: c.Resources != nil,
-		began: time.Now(),
+		version: c.Watch.Version, began: time.Now(),
 	}))
 	monitor.SetProbe(metrics.Coordinator(ctx, co, reg, c.Watch.Identity(s.Job.ID, wire.RoleCoordinator, 0)))
 	return ignoreSignal(co.Run(ctx))

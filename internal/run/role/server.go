@@ -88,14 +88,14 @@ func (c *Server) Run(ctx, atOnce context.Context) error {
 		return err
 	}
 	return ignoreSignal(server.Run(atOnce, server.Config{
-		Index:         c.Index,
-		Process:       locate.ProcessName(),
-		PID:           os.Getpid(),
+		Index: c.Index,
+		Self: server.Identity{
+			Process: locate.ProcessName(), PID: os.Getpid(), Zone: c.Zone, Version: c.Watch.Version,
+		},
 		Network:       faults,
 		Listen:        c.Listen,
 		Publish:       func(at string) (string, error) { return transport.PublishedAddress(c.Listen, at, c.Advertise) },
 		Coordinator:   c.Job.Coordinator,
-		Zone:          c.Zone,
 		Drain:         ctx.Done(),
 		Notice:        c.Notice,
 		Store:         in,

@@ -79,7 +79,7 @@ func (c *Worker) Run(ctx context.Context) error {
 	}
 	p := &pacer{MinTime: time.Duration(s.ComputeMs) * time.Millisecond}
 	client, err := worker.Dial(hooks.NewContext(ctx, hooks.Worker{
-		Network: faults, OpenLog: s.OpenLog(c.Job.Ring, true),
+		Network: faults, OpenLog: s.OpenLog(c.Job.Ring, true), Version: c.Watch.Version,
 		OnOrder: func(o wire.Order) { ApplyFault(o, faults, p, s.SeedOf(wire.RoleWorker, c.Slot)) },
 	}), c.config(&s))
 	if err != nil {

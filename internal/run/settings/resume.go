@@ -65,7 +65,7 @@ func (a *Flags) checkSameWorkload(s *Run, with, path string) error {
 			s.Job.Workload, a.Workload)
 	}
 	if a.isOwnWorkload() && a.Given["workers"] && a.Shape.Workers != s.Job.Slots {
-		return fmt.Errorf("%w: --workers %d cannot be changed with %s: the run in %s has %d; remove it",
+		return fmt.Errorf("%w: --workers %d cannot be changed with %s: the run in %s has %d workers; start as many",
 			perdure.ErrUsage, a.Shape.Workers, with, path, s.Job.Slots)
 	}
 	return nil

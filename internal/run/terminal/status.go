@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -39,8 +40,18 @@ func PrintStatus(out io.Writer, s *control.Status, v *protocol.View, log string)
 	if s.RegistryAway != nil {
 		fmt.Fprintln(out, registryWaitLine(s.RegistryAway, time.Now()))
 	}
+	mixed := hasSeveralVersions(s)
 	for i := range s.Processes {
-		fmt.Fprintf(out, "  %s\n", processLine(&s.Processes[i]))
+		p := &s.Processes[i]
+		fmt.Fprintf(out, "  %s%s\n", processLine(p), versionNote(p.Version, mixed))
+	}
+	for _, p := range s.Standbys {
+		host := ""
+		if p.Host != "" {
+			host = ", host " + p.Host
+		}
+		fmt.Fprintf(out, "  %-12s pid %-8s %s%s%s\n", "standby", pidText(p.PID), p.Role, host,
+			versionNote(p.Version, mixed))
 	}
 	if line := savedLine(s, v.Durable); line != "" {
 		fmt.Fprintln(out, "  "+line)
@@ -51,6 +62,26 @@ func PrintStatus(out io.Writer, s *control.Status, v *protocol.View, log string)
 	if log != "" {
 		fmt.Fprintln(out, "  "+log)
 	}
+}
+
+// hasSeveralVersions reports whether a process has another version of Perdure than the coordinator, as during an
+// upgrade. Unknown versions do not count.
+func hasSeveralVersions(s *control.Status) bool {
+	if len(s.Processes) == 0 {
+		return false
+	}
+	own := s.Processes[0].Version // the coordinator is first
+	differs := func(version string) bool { return version != "" && version != own }
+	return slices.ContainsFunc(s.Processes, func(p control.Process) bool { return differs(p.Version) }) ||
+		slices.ContainsFunc(s.Standbys, func(p control.Standby) bool { return differs(p.Version) })
+}
+
+// versionNote names a process's version if the job has several.
+func versionNote(version string, several bool) string {
+	if !several || version == "" {
+		return ""
+	}
+	return ", version " + version
 }
 
 // registryWaitLine reports that a coordinator waits for its registry, and the consequences.

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,41 @@ func TestAwayLine(t *testing.T) {
 		PrintStatus(&out, &control.Status{RegistryAway: away}, &protocol.View{}, "")
 		if got := strings.Contains(out.String(), "the registry has been unavailable since"); got != (away != nil) {
 			t.Errorf("away %v: %s", away, &out)
+		}
+	}
+}
+
+// TestVersions checks that a status shows versions if and only if a process has another one than the coordinator, and
+// that it lists the processes on standby.
+func TestVersions(t *testing.T) {
+	for name, c := range map[string]struct {
+		coordinator, server, standby string
+		want                         []string // versions at the ends of lines
+	}{
+		"one version":        {"a", "a", "a", nil},
+		"unknown versions":   {"a", "", "", nil},
+		"an older server":    {"b", "a", "b", []string{"b", "a", "b"}},
+		"only the standby":   {"a", "", "b", []string{"a", "b"}},
+		"an old coordinator": {"", "b", "", []string{"b"}},
+	} {
+		var out bytes.Buffer
+		PrintStatus(&out, &control.Status{
+			Processes: []control.Process{
+				{Role: "coordinator", Version: c.coordinator}, {Role: "server", Version: c.server},
+			},
+			Standbys: []control.Standby{{Role: "worker", PID: 7, Host: "h", Version: c.standby}},
+		}, &protocol.View{}, "")
+		if !strings.Contains(out.String(), "\n  standby      pid 7        worker, host h") {
+			t.Errorf("%s: the status lacks the standby: %s", name, &out)
+		}
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			if _, version, found := strings.Cut(strings.TrimSpace(line), ", version "); found {
+				got = append(got, version)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: versions %q; want %q", name, got, c.want)
 		}
 	}
 }

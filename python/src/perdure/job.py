@@ -370,6 +370,7 @@ class Job:
         self._asked = False  # whether the program reads the job's clock
         self._repeats = False  # whether the program repeats a step whose updates have been applied, so none are sent
         self._trained = False  # whether a DataParallel, ServerOptimizer or DiLoCo trains a model in this job
+        self._saves_at_cuts = False  # whether a checkpoint needs a state that only this program has
         self._epochs = Epochs()
         self._sampler: Sampler | None = None
         self._observer = bool(hello.get("observer"))
@@ -439,6 +440,8 @@ class Job:
         if combine != "each":
             spec["combine"] = combine
         reply = self._agent.call(_agent.TABLE, text=json.dumps(spec).encode())
+        if settings.get("transient"):
+            self._saves_at_cuts = True
         return Table(self, reply.a, json.loads(reply.text))
 
     def clock(self) -> int:
@@ -699,7 +702,7 @@ class Job:
             os.environ.pop(name, None)
         self._shown = []
         if self._owner is not None:
-            self._owner.close(self._finished)
+            self._owner.close(self._finished, self._saves_at_cuts)
 
     def __enter__(self) -> Job:
         return self
@@ -844,15 +847,26 @@ class _Owner:
         for line in self.process.stdout:
             self.said.append(line.rstrip())
 
-    def close(self, finished: bool) -> None:
-        """Wait, without a limit, until a finished job has written its files. Stop an unfinished job."""
+    def close(self, finished: bool, saves_at_cuts: bool = False) -> None:
+        """Wait until a finished job has written its files, or an unfinished job its last checkpoint.
+
+        Args:
+            finished: Whether the program has finished its work.
+            saves_at_cuts: Whether a new checkpoint would need the program, so that an unfinished job cannot make one.
+        """
         if not finished:
-            self.process.terminate()
+            self.process.terminate()  # the last checkpoint takes at most --grace
         try:
-            self.process.wait(timeout=None if finished else 60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+            if not finished and saves_at_cuts:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(timeout=0.5)  # otherwise both signals could become one
+                self.process.terminate()
             self.process.wait()
+        except KeyboardInterrupt:
+            if not finished:
+                self.process.terminate()  # the second signal ends it without the checkpoint
+                self.process.wait()
+            raise
         self._listener.join()  # the last line is the reason of a failure
         if finished and self.process.returncode != 0:
             raise PerdureError(self.said[-1].removeprefix("perdure: ") if self.said else "perdure up failed")
@@ -965,12 +979,17 @@ def _refuse_rank() -> None:
         )
 
 
+#: Settings of a new job. The flags _FROM_RUN start from an earlier run, and keep its settings.
+_NEW_JOB = {"servers": 2, "recovery": "resend:auto", "consistency": "bsp", "clocks": 1_000_000_000}
+_FROM_RUN = ("--resume", "--fork", "--from")
+
+
 def start(
     *,
-    servers: int = 2,
-    recovery: str = "resend:auto",
-    consistency: str = "bsp",
-    clocks: int = 1_000_000_000,
+    servers: int | None = None,
+    recovery: str | None = None,
+    consistency: str | None = None,
+    clocks: int | None = None,
     out: str | os.PathLike[str] | None = None,
     args: Sequence[str] = (),
 ) -> Job:
@@ -979,12 +998,12 @@ def start(
     Under ``perdure launch`` and ``perdure up --exec`` it joins the existing job instead and ignores its arguments.
 
     Args:
-        servers: The number of servers.
-        recovery: The recovery strategy.
-        consistency: The consistency model.
-        clocks: The number of clocks after which the job ends.
+        servers: The number of servers; 2 by default.
+        recovery: The recovery strategy; ``resend:auto`` by default.
+        consistency: The consistency model; ``bsp`` by default.
+        clocks: The number of clocks after which the job ends; 1,000,000,000 by default.
         out: The run's directory. None creates one among the temporary files and does not delete it.
-        args: Further flags of ``perdure up``.
+        args: More flags of ``perdure up``. With ``--resume``, ``--fork`` or ``--from``, defaults are that run's.
 
     Returns:
         The membership in the job.
@@ -998,8 +1017,10 @@ def start(
     if os.environ.get("PERDURE_COORDINATOR"):
         return join()
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="perdure-")) / "run"
-    flags = {"workers": 1, "servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}
-    owner = _Owner(folder, [*(f"--{flag}={value}" for flag, value in flags.items()), *args])
+    given = {"servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}
+    flags: dict[str, Any] = {} if any(arg.split("=")[0] in _FROM_RUN for arg in args) else dict(_NEW_JOB)
+    flags |= {flag: value for flag, value in given.items() if value is not None}
+    owner = _Owner(folder, ["--workers=1", *(f"--{flag}={value}" for flag, value in flags.items()), *args])
     hello = {
         "protocol": _agent.PROTOCOL,
         "coordinator": owner.coordinator,

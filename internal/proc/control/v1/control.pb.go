@@ -84,6 +84,7 @@ type StatusResponse struct {
 	Coordinator     string                 `protobuf:"bytes,18,opt,name=coordinator,proto3" json:"coordinator,omitempty"`                       // the address at which processes join the job
 	Saving          *Saving                `protobuf:"bytes,19,opt,name=saving,proto3" json:"saving,omitempty"`                                 // absent: the strategy sets the checkpoint interval, or makes no checkpoints
 	RegistryAway    *Away                  `protobuf:"bytes,20,opt,name=registry_away,json=registryAway,proto3" json:"registry_away,omitempty"` // absent: the coordinator does not wait for its registry
+	Standbys        []*Standby             `protobuf:"bytes,21,rep,name=standbys,proto3" json:"standbys,omitempty"`                             // processes that wait for a free slot or server index
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -258,6 +259,82 @@ func (x *StatusResponse) GetRegistryAway() *Away {
 	return nil
 }
 
+func (x *StatusResponse) GetStandbys() []*Standby {
+	if x != nil {
+		return x.Standbys
+	}
+	return nil
+}
+
+// Standby is a process that waits for a free slot or server index.
+type Standby struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"` // server or worker
+	Pid           int64                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	Host          string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`       // name of the host that started it; "": none, or disconnected
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"` // of Perdure; "": unknown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Standby) Reset() {
+	*x = Standby{}
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Standby) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Standby) ProtoMessage() {}
+
+func (x *Standby) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Standby.ProtoReflect.Descriptor instead.
+func (*Standby) Descriptor() ([]byte, []int) {
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Standby) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Standby) GetPid() int64 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Standby) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Standby) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 // Away describes how long the coordinator has waited for its registry. The status then shows the processes as last known
 // and the decisions as last recorded.
 type Away struct {
@@ -270,7 +347,7 @@ type Away struct {
 
 func (x *Away) Reset() {
 	*x = Away{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[2]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +359,7 @@ func (x *Away) String() string {
 func (*Away) ProtoMessage() {}
 
 func (x *Away) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[2]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +372,7 @@ func (x *Away) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Away.ProtoReflect.Descriptor instead.
 func (*Away) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{2}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Away) GetSeconds() float64 {
@@ -333,13 +410,14 @@ type Process struct {
 	Shards        int32                  `protobuf:"varint,16,opt,name=shards,proto3" json:"shards,omitempty"`                        // of a server: shards that it holds or is about to hold
 	Bytes         int64                  `protobuf:"varint,17,opt,name=bytes,proto3" json:"bytes,omitempty"`                          // of a server: size of their rows, as last reported
 	Drained       uint32                 `protobuf:"varint,18,opt,name=drained,proto3" json:"drained,omitempty"`                      // newest incarnation of the server whose replicas other servers have all taken over
+	Version       string                 `protobuf:"bytes,19,opt,name=version,proto3" json:"version,omitempty"`                       // of Perdure; "": unknown, or not connected
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[3]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -351,7 +429,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[3]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -364,7 +442,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Process) GetRole() string {
@@ -493,6 +571,13 @@ func (x *Process) GetDrained() uint32 {
 	return 0
 }
 
+func (x *Process) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 // Saving is the checkpoint interval if the job chooses it.
 type Saving struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -507,7 +592,7 @@ type Saving struct {
 
 func (x *Saving) Reset() {
 	*x = Saving{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[4]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -519,7 +604,7 @@ func (x *Saving) String() string {
 func (*Saving) ProtoMessage() {}
 
 func (x *Saving) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[4]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -532,7 +617,7 @@ func (x *Saving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saving.ProtoReflect.Descriptor instead.
 func (*Saving) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Saving) GetIntervalSeconds() float64 {
@@ -582,7 +667,7 @@ type Outage struct {
 
 func (x *Outage) Reset() {
 	*x = Outage{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[5]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +679,7 @@ func (x *Outage) String() string {
 func (*Outage) ProtoMessage() {}
 
 func (x *Outage) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[5]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +692,7 @@ func (x *Outage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outage.ProtoReflect.Descriptor instead.
 func (*Outage) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Outage) GetShards() []int32 {
@@ -639,7 +724,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[6]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +736,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[6]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +749,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 type ViewResponse struct {
@@ -688,7 +773,7 @@ type ViewResponse struct {
 
 func (x *ViewResponse) Reset() {
 	*x = ViewResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[7]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +785,7 @@ func (x *ViewResponse) String() string {
 func (*ViewResponse) ProtoMessage() {}
 
 func (x *ViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[7]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +798,7 @@ func (x *ViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewResponse.ProtoReflect.Descriptor instead.
 func (*ViewResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ViewResponse) GetRevision() uint64 {
@@ -831,7 +916,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[8]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +928,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[8]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +941,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Table) GetName() string {
@@ -982,7 +1067,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[9]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1079,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[9]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1092,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Rule) GetKind() string {
@@ -1126,7 +1211,7 @@ type Init struct {
 
 func (x *Init) Reset() {
 	*x = Init{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[10]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1223,7 @@ func (x *Init) String() string {
 func (*Init) ProtoMessage() {}
 
 func (x *Init) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[10]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1236,7 @@ func (x *Init) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Init.ProtoReflect.Descriptor instead.
 func (*Init) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Init) GetKind() string {
@@ -1191,7 +1276,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[11]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1288,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[11]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1301,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Shard) GetServer() int32 {
@@ -1316,7 +1401,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[12]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1413,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[12]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1426,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Holder) GetServer() int32 {
@@ -1382,13 +1467,14 @@ type Slot struct {
 	From          int64                  `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`       // the first clock in which the slot participates
 	Until         int64                  `protobuf:"varint,6,opt,name=until,proto3" json:"until,omitempty"`     // the first clock in which it no longer participates; 0: no end
 	Left          bool                   `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"`       // the slot has finished its last clock
+	Source        int32                  `protobuf:"varint,8,opt,name=source,proto3" json:"source,omitempty"`   // 1 + the slot whose process saves the shared state of clock start for this one; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[13]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1486,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[13]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1499,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Slot) GetIncarnation() uint32 {
@@ -1465,6 +1551,13 @@ func (x *Slot) GetLeft() bool {
 	return false
 }
 
+func (x *Slot) GetSource() int32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
 type FaultRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          string                 `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"` // KIND:TARGET@WHEN[+FOR], for example kill:server:0@clock:20
@@ -1474,7 +1567,7 @@ type FaultRequest struct {
 
 func (x *FaultRequest) Reset() {
 	*x = FaultRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[14]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1579,7 @@ func (x *FaultRequest) String() string {
 func (*FaultRequest) ProtoMessage() {}
 
 func (x *FaultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[14]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1592,7 @@ func (x *FaultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FaultRequest.ProtoReflect.Descriptor instead.
 func (*FaultRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FaultRequest) GetSpec() string {
@@ -1518,7 +1611,7 @@ type FaultResponse struct {
 
 func (x *FaultResponse) Reset() {
 	*x = FaultResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[15]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1623,7 @@ func (x *FaultResponse) String() string {
 func (*FaultResponse) ProtoMessage() {}
 
 func (x *FaultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[15]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1636,7 @@ func (x *FaultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FaultResponse.ProtoReflect.Descriptor instead.
 func (*FaultResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FaultResponse) GetAccepted() string {
@@ -1564,7 +1657,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[16]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1669,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[16]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1682,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -1622,7 +1715,7 @@ type ScaleResponse struct {
 
 func (x *ScaleResponse) Reset() {
 	*x = ScaleResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1727,7 @@ func (x *ScaleResponse) String() string {
 func (*ScaleResponse) ProtoMessage() {}
 
 func (x *ScaleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[17]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1740,7 @@ func (x *ScaleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleResponse.ProtoReflect.Descriptor instead.
 func (*ScaleResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ScaleResponse) GetAccepted() string {
@@ -1667,7 +1760,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1772,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[18]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1785,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DrainRequest) GetWho() string {
@@ -1718,7 +1811,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1823,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[19]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1836,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DrainResponse) GetPlaces() []*Drained {
@@ -1765,7 +1858,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1870,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[20]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1883,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Drained) GetRole() string {
@@ -1822,7 +1915,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1927,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[21]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1940,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 type StopResponse struct {
@@ -1858,7 +1951,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1963,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[22]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1976,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{22}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 // SavedFile is a file of rows in the run's checkpoint directory.
@@ -1898,7 +1991,7 @@ type SavedFile struct {
 
 func (x *SavedFile) Reset() {
 	*x = SavedFile{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2003,7 @@ func (x *SavedFile) String() string {
 func (*SavedFile) ProtoMessage() {}
 
 func (x *SavedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[23]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2016,7 @@ func (x *SavedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedFile.ProtoReflect.Descriptor instead.
 func (*SavedFile) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{23}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SavedFile) GetFile() string {
@@ -1963,7 +2056,7 @@ type RowSaving struct {
 
 func (x *RowSaving) Reset() {
 	*x = RowSaving{}
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[24]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2068,7 @@ func (x *RowSaving) String() string {
 func (*RowSaving) ProtoMessage() {}
 
 func (x *RowSaving) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_proc_control_v1_control_proto_msgTypes[24]
+	mi := &file_internal_proc_control_v1_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2081,7 @@ func (x *RowSaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowSaving.ProtoReflect.Descriptor instead.
 func (*RowSaving) Descriptor() ([]byte, []int) {
-	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{24}
+	return file_internal_proc_control_v1_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RowSaving) GetBytes() int64 {
@@ -2045,7 +2138,7 @@ var File_internal_proc_control_v1_control_proto protoreflect.FileDescriptor
 const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"&internal/proc/control/v1/control.proto\x12\x12perdure.control.v1\"\x0f\n" +
-	"\rStatusRequest\"\xc4\x05\n" +
+	"\rStatusRequest\"\xfd\x05\n" +
 	"\x0eStatusResponse\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bworkload\x18\x02 \x01(\tR\bworkload\x12\x17\n" +
@@ -2071,12 +2164,18 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"no_replace\x18\x11 \x01(\bR\tnoReplace\x12 \n" +
 	"\vcoordinator\x18\x12 \x01(\tR\vcoordinator\x122\n" +
 	"\x06saving\x18\x13 \x01(\v2\x1a.perdure.control.v1.SavingR\x06saving\x12=\n" +
-	"\rregistry_away\x18\x14 \x01(\v2\x18.perdure.control.v1.AwayR\fregistryAwayB\a\n" +
+	"\rregistry_away\x18\x14 \x01(\v2\x18.perdure.control.v1.AwayR\fregistryAway\x127\n" +
+	"\bstandbys\x18\x15 \x03(\v2\x1b.perdure.control.v1.StandbyR\bstandbysB\a\n" +
 	"\x05_lossB\v\n" +
-	"\t_accuracy\"2\n" +
+	"\t_accuracy\"]\n" +
+	"\aStandby\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\x03R\x03pid\x12\x12\n" +
+	"\x04host\x18\x03 \x01(\tR\x04host\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\"2\n" +
 	"\x04Away\x12\x18\n" +
 	"\aseconds\x18\x01 \x01(\x01R\aseconds\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"\xef\x03\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\x89\x04\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x10\n" +
@@ -2100,7 +2199,8 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x04host\x18\x0f \x01(\tR\x04host\x12\x16\n" +
 	"\x06shards\x18\x10 \x01(\x05R\x06shards\x12\x14\n" +
 	"\x05bytes\x18\x11 \x01(\x03R\x05bytes\x12\x18\n" +
-	"\adrained\x18\x12 \x01(\rR\adrainedB\t\n" +
+	"\adrained\x18\x12 \x01(\rR\adrained\x12\x18\n" +
+	"\aversion\x18\x13 \x01(\tR\aversionB\t\n" +
 	"\a_unread\"\xb5\x01\n" +
 	"\x06Saving\x12)\n" +
 	"\x10interval_seconds\x18\x01 \x01(\x01R\x0fintervalSeconds\x12\x10\n" +
@@ -2187,7 +2287,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x12\n" +
 	"\x04addr\x18\x03 \x01(\tR\x04addr\x12\x14\n" +
-	"\x05since\x18\x04 \x01(\x04R\x05since\"\xb0\x01\n" +
+	"\x05since\x18\x04 \x01(\x04R\x05since\"\xc8\x01\n" +
 	"\x04Slot\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\rR\vincarnation\x12\x18\n" +
 	"\adecided\x18\x02 \x01(\bR\adecided\x12\x14\n" +
@@ -2195,7 +2295,8 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\asettled\x18\x04 \x01(\bR\asettled\x12\x12\n" +
 	"\x04from\x18\x05 \x01(\x03R\x04from\x12\x14\n" +
 	"\x05until\x18\x06 \x01(\x03R\x05until\x12\x12\n" +
-	"\x04left\x18\a \x01(\bR\x04left\"\"\n" +
+	"\x04left\x18\a \x01(\bR\x04left\x12\x16\n" +
+	"\x06source\x18\b \x01(\x05R\x06source\"\"\n" +
 	"\fFaultRequest\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\"+\n" +
 	"\rFaultResponse\x12\x1a\n" +
@@ -2252,68 +2353,70 @@ func file_internal_proc_control_v1_control_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+	file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 	file_internal_proc_control_v1_control_proto_goTypes  = []any{
 		(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
 		(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
-		(*Away)(nil),           // 2: perdure.control.v1.Away
-		(*Process)(nil),        // 3: perdure.control.v1.Process
-		(*Saving)(nil),         // 4: perdure.control.v1.Saving
-		(*Outage)(nil),         // 5: perdure.control.v1.Outage
-		(*ViewRequest)(nil),    // 6: perdure.control.v1.ViewRequest
-		(*ViewResponse)(nil),   // 7: perdure.control.v1.ViewResponse
-		(*Table)(nil),          // 8: perdure.control.v1.Table
-		(*Rule)(nil),           // 9: perdure.control.v1.Rule
-		(*Init)(nil),           // 10: perdure.control.v1.Init
-		(*Shard)(nil),          // 11: perdure.control.v1.Shard
-		(*Holder)(nil),         // 12: perdure.control.v1.Holder
-		(*Slot)(nil),           // 13: perdure.control.v1.Slot
-		(*FaultRequest)(nil),   // 14: perdure.control.v1.FaultRequest
-		(*FaultResponse)(nil),  // 15: perdure.control.v1.FaultResponse
-		(*ScaleRequest)(nil),   // 16: perdure.control.v1.ScaleRequest
-		(*ScaleResponse)(nil),  // 17: perdure.control.v1.ScaleResponse
-		(*DrainRequest)(nil),   // 18: perdure.control.v1.DrainRequest
-		(*DrainResponse)(nil),  // 19: perdure.control.v1.DrainResponse
-		(*Drained)(nil),        // 20: perdure.control.v1.Drained
-		(*StopRequest)(nil),    // 21: perdure.control.v1.StopRequest
-		(*StopResponse)(nil),   // 22: perdure.control.v1.StopResponse
-		(*SavedFile)(nil),      // 23: perdure.control.v1.SavedFile
-		(*RowSaving)(nil),      // 24: perdure.control.v1.RowSaving
+		(*Standby)(nil),        // 2: perdure.control.v1.Standby
+		(*Away)(nil),           // 3: perdure.control.v1.Away
+		(*Process)(nil),        // 4: perdure.control.v1.Process
+		(*Saving)(nil),         // 5: perdure.control.v1.Saving
+		(*Outage)(nil),         // 6: perdure.control.v1.Outage
+		(*ViewRequest)(nil),    // 7: perdure.control.v1.ViewRequest
+		(*ViewResponse)(nil),   // 8: perdure.control.v1.ViewResponse
+		(*Table)(nil),          // 9: perdure.control.v1.Table
+		(*Rule)(nil),           // 10: perdure.control.v1.Rule
+		(*Init)(nil),           // 11: perdure.control.v1.Init
+		(*Shard)(nil),          // 12: perdure.control.v1.Shard
+		(*Holder)(nil),         // 13: perdure.control.v1.Holder
+		(*Slot)(nil),           // 14: perdure.control.v1.Slot
+		(*FaultRequest)(nil),   // 15: perdure.control.v1.FaultRequest
+		(*FaultResponse)(nil),  // 16: perdure.control.v1.FaultResponse
+		(*ScaleRequest)(nil),   // 17: perdure.control.v1.ScaleRequest
+		(*ScaleResponse)(nil),  // 18: perdure.control.v1.ScaleResponse
+		(*DrainRequest)(nil),   // 19: perdure.control.v1.DrainRequest
+		(*DrainResponse)(nil),  // 20: perdure.control.v1.DrainResponse
+		(*Drained)(nil),        // 21: perdure.control.v1.Drained
+		(*StopRequest)(nil),    // 22: perdure.control.v1.StopRequest
+		(*StopResponse)(nil),   // 23: perdure.control.v1.StopResponse
+		(*SavedFile)(nil),      // 24: perdure.control.v1.SavedFile
+		(*RowSaving)(nil),      // 25: perdure.control.v1.RowSaving
 	}
 )
 
 var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
-	3,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
-	4,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving
-	2,  // 2: perdure.control.v1.StatusResponse.registry_away:type_name -> perdure.control.v1.Away
-	5,  // 3: perdure.control.v1.Process.outage:type_name -> perdure.control.v1.Outage
-	24, // 4: perdure.control.v1.Saving.rows:type_name -> perdure.control.v1.RowSaving
-	8,  // 5: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
-	11, // 6: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
-	13, // 7: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
-	9,  // 8: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
-	10, // 9: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
-	12, // 10: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
-	12, // 11: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
-	23, // 12: perdure.control.v1.Shard.saved:type_name -> perdure.control.v1.SavedFile
-	20, // 13: perdure.control.v1.DrainResponse.places:type_name -> perdure.control.v1.Drained
-	0,  // 14: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
-	6,  // 15: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
-	14, // 16: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
-	16, // 17: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
-	18, // 18: perdure.control.v1.Control.Drain:input_type -> perdure.control.v1.DrainRequest
-	21, // 19: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
-	1,  // 20: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
-	7,  // 21: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
-	15, // 22: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
-	17, // 23: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
-	19, // 24: perdure.control.v1.Control.Drain:output_type -> perdure.control.v1.DrainResponse
-	22, // 25: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
-	20, // [20:26] is the sub-list for method output_type
-	14, // [14:20] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	4,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
+	5,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving
+	3,  // 2: perdure.control.v1.StatusResponse.registry_away:type_name -> perdure.control.v1.Away
+	2,  // 3: perdure.control.v1.StatusResponse.standbys:type_name -> perdure.control.v1.Standby
+	6,  // 4: perdure.control.v1.Process.outage:type_name -> perdure.control.v1.Outage
+	25, // 5: perdure.control.v1.Saving.rows:type_name -> perdure.control.v1.RowSaving
+	9,  // 6: perdure.control.v1.ViewResponse.tables:type_name -> perdure.control.v1.Table
+	12, // 7: perdure.control.v1.ViewResponse.shards:type_name -> perdure.control.v1.Shard
+	14, // 8: perdure.control.v1.ViewResponse.slots:type_name -> perdure.control.v1.Slot
+	10, // 9: perdure.control.v1.Table.rule:type_name -> perdure.control.v1.Rule
+	11, // 10: perdure.control.v1.Table.init:type_name -> perdure.control.v1.Init
+	13, // 11: perdure.control.v1.Shard.followers:type_name -> perdure.control.v1.Holder
+	13, // 12: perdure.control.v1.Shard.joining:type_name -> perdure.control.v1.Holder
+	24, // 13: perdure.control.v1.Shard.saved:type_name -> perdure.control.v1.SavedFile
+	21, // 14: perdure.control.v1.DrainResponse.places:type_name -> perdure.control.v1.Drained
+	0,  // 15: perdure.control.v1.Control.Status:input_type -> perdure.control.v1.StatusRequest
+	7,  // 16: perdure.control.v1.Control.View:input_type -> perdure.control.v1.ViewRequest
+	15, // 17: perdure.control.v1.Control.Fault:input_type -> perdure.control.v1.FaultRequest
+	17, // 18: perdure.control.v1.Control.Scale:input_type -> perdure.control.v1.ScaleRequest
+	19, // 19: perdure.control.v1.Control.Drain:input_type -> perdure.control.v1.DrainRequest
+	22, // 20: perdure.control.v1.Control.Stop:input_type -> perdure.control.v1.StopRequest
+	1,  // 21: perdure.control.v1.Control.Status:output_type -> perdure.control.v1.StatusResponse
+	8,  // 22: perdure.control.v1.Control.View:output_type -> perdure.control.v1.ViewResponse
+	16, // 23: perdure.control.v1.Control.Fault:output_type -> perdure.control.v1.FaultResponse
+	18, // 24: perdure.control.v1.Control.Scale:output_type -> perdure.control.v1.ScaleResponse
+	20, // 25: perdure.control.v1.Control.Drain:output_type -> perdure.control.v1.DrainResponse
+	23, // 26: perdure.control.v1.Control.Stop:output_type -> perdure.control.v1.StopResponse
+	21, // [21:27] is the sub-list for method output_type
+	15, // [15:21] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_internal_proc_control_v1_control_proto_init() }
@@ -2322,14 +2425,14 @@ func file_internal_proc_control_v1_control_proto_init() {
 		return
 	}
 	file_internal_proc_control_v1_control_proto_msgTypes[1].OneofWrappers = []any{}
-	file_internal_proc_control_v1_control_proto_msgTypes[3].OneofWrappers = []any{}
+	file_internal_proc_control_v1_control_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_proc_control_v1_control_proto_rawDesc), len(file_internal_proc_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

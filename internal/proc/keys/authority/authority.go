@@ -72,15 +72,6 @@ type Holder struct {
 	Revoked bool
 }
 
-// dirName returns the name of the directory with an identity's keys. The commands that renew and revoke use this
-// name.
-func dirName(who keys.Identity) string {
-	if who.Name == string(who.Role) {
-		return who.Name
-	}
-	return string(who.Role) + "-" + who.Name
-}
-
 // New creates an authority in a new directory, and the keys of one holder of each role. On failure it removes
 // everything that it created.
 func New(dir, job string, good time.Duration, now func() time.Time) (list []Holder, err error) {
@@ -253,7 +244,7 @@ func (a *Authority) issue(r *record, who keys.Identity, good time.Duration) (h H
 		return h, err
 	}
 	h = holderOf(who, cert)
-	h.Dir = filepath.Join(a.dir, dirName(who))
+	h.Dir = filepath.Join(a.dir, who.DirName())
 	r.Issued = append(r.Issued, issuedEntryOf(h))
 	if err := a.save(r); err != nil {
 		return h, err

@@ -77,12 +77,12 @@ func (a *Authority) resolve(r *record, all []Holder, name string) (ends []Holder
 	owner := map[string]bool{name: true} // a copied directory may have another name
 	for _, h := range all {
 		if filepath.Base(h.Dir) == name {
-			ends, owner[dirName(h.Identity)] = append(ends, h), true
+			ends, owner[h.Identity.DirName()] = append(ends, h), true
 		}
 	}
 	for i := range r.Issued {
 		h := a.holder(&r.Issued[i], nil)
-		if owner[dirName(h.Identity)] && !holds(ends, h.Serial) {
+		if owner[h.Identity.DirName()] && !holds(ends, h.Serial) {
 			ends = append(ends, h)
 		}
 	}
