@@ -131,24 +131,42 @@ func (s SharedState) Save(ctx context.Context, n int64, write func(ctx context.C
 
 var errUnneeded = errors.New("no process needs the copy any more")
 
-// Load waits until another process has saved the shared state of the current clock for this one, and returns it.
-func (s SharedState) Load(ctx context.Context) ([]byte, error) {
-	l := s.c.lock()
-	if err := cmp.Or(l.requireSlot(clocks), l.usable()); err != nil {
-		s.c.mu.Unlock()
-		return nil, err
+// AwaitCopy waits until another process has saved the shared state of the current clock for this one. It returns the
+// size in bytes.
+func (s SharedState) AwaitCopy(ctx context.Context) (size int64, err error) {
+	k, err := s.ownCopy()
+	if err != nil {
+		return 0, err
 	}
-	k := slotstate.Key{Slot: l.slot, Generation: l.generation, Incarnation: l.session.incarnation}
-	s.c.mu.Unlock()
-	state, err := s.c.saves.AwaitCopy(ctx, k, func() error {
+	size, err = s.c.saves.AwaitCopy(ctx, k, func() error {
 		l := s.c.lock()
 		defer s.c.mu.Unlock()
 		return cmp.Or(l.waits.Pause(ctx, copyPause), l.usable())
 	})
 	if err != nil {
-		return nil, fmt.Errorf("worker: %w", err)
+		return 0, fmt.Errorf("worker: %w", err)
 	}
-	return state, nil
+	return size, nil
+}
+
+// TakeCopy reads the shared state that AwaitCopy has found into memory of its size, and deletes it from the store.
+func (s SharedState) TakeCopy(ctx context.Context, state []byte) error {
+	k, err := s.ownCopy()
+	if err == nil {
+		err = s.c.saves.TakeCopy(ctx, k, state)
+	}
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	return nil
+}
+
+// ownCopy returns the name of the copy for this process.
+func (s SharedState) ownCopy() (slotstate.Key, error) {
+	l := s.c.lock()
+	defer s.c.mu.Unlock()
+	k := slotstate.Key{Slot: l.slot, Generation: l.generation, Incarnation: l.session.incarnation}
+	return k, cmp.Or(l.requireSlot(clocks), l.usable())
 }
 
 // copyPause is the pause between two looks for a copy in the job's store.

@@ -52,9 +52,13 @@ func TestSharedState(t *testing.T) {
 			t.Fatalf("Save gave %v after %d tries", err, tries)
 		}
 		next := c.dial("worker:0", 0, atCuts)
-		got, err := worker.NewSharedState(next).Load(c.ctx)
+		size, err := worker.NewSharedState(next).AwaitCopy(c.ctx)
+		got := make([]byte, size)
+		if err == nil {
+			err = worker.NewSharedState(next).TakeCopy(c.ctx, got)
+		}
 		if err != nil || string(got) != "shared" || next.Now() != 3 || next.Generation() != 1 {
-			t.Fatalf("at clock %d of generation %d, Load gave %q, %v", next.Now(), next.Generation(), got, err)
+			t.Fatalf("at clock %d of generation %d, the copy is %q, %v", next.Now(), next.Generation(), got, err)
 		}
 		worker.NewSharedState(next).Mark()
 		table := c.table(next)
@@ -78,8 +82,8 @@ func TestSharedStateLost(t *testing.T) {
 		both(2, func(i int) {
 			if i == 0 {
 				c.Net.Kill("worker:1")
-			} else if state, err := worker.NewSharedState(next).Load(c.ctx); !errors.Is(err, perdure.ErrRolledBack) {
-				t.Errorf("Load gave %q, %v", state, err)
+			} else if n, err := worker.NewSharedState(next).AwaitCopy(c.ctx); !errors.Is(err, perdure.ErrRolledBack) {
+				t.Errorf("AwaitCopy gave %d, %v", n, err)
 			}
 		})
 	})

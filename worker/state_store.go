@@ -179,18 +179,13 @@ func (s *stateStore) Load(ctx context.Context, ref slotstate.Ref) (state []byte,
 	return state, err
 }
 
-// AwaitCopy waits until the store has the state with a key, returns it, and deletes it. pause waits between two looks
-// for it; its error ends the wait.
-func (s *stateStore) AwaitCopy(ctx context.Context, key slotstate.Key, pause func() error) (state []byte, err error) {
+// AwaitCopy waits until the store has the state with a key, and returns its size. pause waits between two looks for it;
+// its error ends the wait.
+func (s *stateStore) AwaitCopy(ctx context.Context, key slotstate.Key, pause func() error) (size int64, err error) {
 	var ended error
-	err = s.retry(ctx, "read", key.Slot, func(in store.Store) error {
+	err = s.retry(ctx, "read", key.Slot, func(in store.Store) (err error) {
 		for {
-			read, err := store.GetUnreferencedState(in, key.Name())
-			if err == nil {
-				state = read
-				_ = in.Delete(key.Name()) // the next state that this process saves supersedes it
-			}
-			if !errors.Is(err, fs.ErrNotExist) {
+			if size, err = store.UnreferencedStateSize(in, key.Name()); !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 			if ended = pause(); ended != nil {
@@ -198,7 +193,18 @@ func (s *stateStore) AwaitCopy(ctx context.Context, key slotstate.Key, pause fun
 			}
 		}
 	})
-	return state, cmp.Or(ended, err)
+	return size, cmp.Or(ended, err)
+}
+
+// TakeCopy reads the state with a key into memory of its size, and deletes it.
+func (s *stateStore) TakeCopy(ctx context.Context, key slotstate.Key, state []byte) error {
+	return s.retry(ctx, "read", key.Slot, func(in store.Store) error {
+		err := store.GetUnreferencedState(in, key.Name(), state)
+		if err == nil {
+			_ = in.Delete(key.Name()) // otherwise the next state that this process saves supersedes it
+		}
+		return err
+	})
 }
 
 var errNoStore = fmt.Errorf("%w: the job has no store for states that are too large to travel with an update; "+

@@ -111,10 +111,8 @@ func (w *stateWriter) Write(b []byte) (int, error) {
 
 // GetState returns the state that a reference names. Its error names the object and wraps fs.ErrNotExist if the object
 // is missing, or ErrCorrupt if it is damaged or a different one.
-func GetState(in Store, r slotstate.Ref) ([]byte, error) { return getState(in, r.File()) }
-
-func getState(in Store, f protocol.SavedFile) (state []byte, err error) {
-	err = ReadState(in, f, func(n int64, from io.Reader) (err error) {
+func GetState(in Store, r slotstate.Ref) (state []byte, err error) {
+	err = ReadState(in, r.File(), func(n int64, from io.Reader) (err error) {
 		state = make([]byte, n)
 		_, err = io.ReadFull(from, state)
 		return err
@@ -125,10 +123,26 @@ func getState(in Store, f protocol.SavedFile) (state []byte, err error) {
 	return state, nil
 }
 
-// GetUnreferencedState is like GetState for an object that no reference names. It can verify only the object's own
-// checksum.
-func GetUnreferencedState(in Store, name string) ([]byte, error) {
-	return getState(in, protocol.SavedFile{File: name, Bytes: unknownSize})
+// UnreferencedStateSize returns the size of a state that no reference names. Its error wraps fs.ErrNotExist if the
+// object is missing.
+func UnreferencedStateSize(in Store, name string) (int64, error) {
+	o, err := in.Open(name)
+	if err != nil {
+		return 0, fmt.Errorf("slot state %s: %w", name, err)
+	}
+	return o.Size() - stateHeaderBytes - stateTrailerBytes, o.Close()
+}
+
+// GetUnreferencedState reads a state that no reference names into memory of its size. It can verify only the object's
+// own checksum.
+func GetUnreferencedState(in Store, name string, state []byte) error {
+	return ReadState(in, protocol.SavedFile{File: name, Bytes: unknownSize}, func(n int64, from io.Reader) error {
+		if n != int64(len(state)) {
+			return corrupt("it has %d bytes instead of %d", n, len(state))
+		}
+		_, err := io.ReadFull(from, state)
+		return err
+	})
 }
 
 // CheckState reads and verifies all of an object that a manifest names.

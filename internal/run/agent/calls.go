@@ -223,15 +223,6 @@ func (a *Agent) stored(ctx context.Context, t *worker.Table, r *request) reply {
 	return answer(nil, int64(len(list)))
 }
 
-// loadState loads the slot's saved state, or the shared state that another process saves for this one.
-func loadState(ctx context.Context, c *worker.Client, shared bool) (worker.SavedState, error) {
-	if !shared {
-		return c.LoadSaved(ctx)
-	}
-	state, err := worker.NewSharedState(c).Load(ctx)
-	return worker.SavedState{State: state, Clock: c.Now()}, err
-}
-
 // states saves a slot state or loads the saved one.
 func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply {
 	switch r.op {
@@ -272,7 +263,11 @@ func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply 
 	case opStatePiece:
 		return a.statePiece(ctx, r)
 	case opLoadState:
-		s, err := loadState(ctx, c, r.args[0] != 0)
+		if r.args[0] != 0 {
+			size, err := worker.NewSharedState(c).AwaitCopy(ctx)
+			return answer(err, size)
+		}
+		s, err := c.LoadSaved(ctx)
 		if err != nil {
 			return failed(err)
 		}
@@ -284,6 +279,14 @@ func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply 
 			size = int64(len(s.State))
 		}
 		return answer(nil, size, int64(s.Clock), int64(s.Older))
+	}
+	if r.args[2] != 0 {
+		b, done, err := a.arena.acquire(r.args[0], r.args[2], 1)
+		if err != nil {
+			return failed(err)
+		}
+		defer done()
+		return answer(worker.NewSharedState(c).TakeCopy(ctx, b))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -258,8 +258,8 @@ class DataParallel(_Training):
                 self._buffer_values = self._values_of_buffers(self._buffers)
         else:
             self._copy = self.job._load_copy()
-            copied = _state.decode(self._copy.bytes.data)
-            self._load_shared(copied["shared"])
+            copied = _state.decode(self._copy.bytes.data, views=True)
+            self._load_shared(copied["shared"], views=True)
             self._take_buffers(copied["buffers"])
         for of, state in zip(self._state, own["state"], strict=True):
             load(of, state)
@@ -275,7 +275,8 @@ class DataParallel(_Training):
             if self._sampler is not None:
                 self._sampler._repeat()
 
-    def _load_shared(self, shared: dict[str, Any]) -> None:
+    def _load_shared(self, shared: dict[str, Any], views: bool = False) -> None:
+        """Load a shared state. views: whether its tensors refer to memory that is needed again."""
         _refuse_other_number("optimizers", len(shared["optimizers"]), len(self._optimizers))
         _refuse_other_number("shared", len(shared["objects"]), len(self._shared))
         with torch.no_grad():
@@ -284,7 +285,7 @@ class DataParallel(_Training):
         for of, state in zip(
             [*self._optimizers, *self._shared], [*shared["optimizers"], *shared["objects"]], strict=True
         ):
-            load(of, state)
+            load(of, _copied(state, of.state_dict()) if views else state)
 
     def _hook(self) -> None:
         """Install the hooks in PyTorch. They do not keep the model alive."""
@@ -392,7 +393,7 @@ class DataParallel(_Training):
             )
         if self._copy is not None and not self._repeats:
             # The repeated step has computed with this state already, and has changed it.
-            self._load_shared(_state.decode(self._copy.bytes.data)["shared"])
+            self._load_shared(_state.decode(self._copy.bytes.data, views=True)["shared"], views=True)
             self._copy = None
         now = self.job._now(mark=self._copies and not self._repeats)
         self._over = not self._repeats and now.ended
@@ -837,6 +838,21 @@ class _Flags:
         if senders > _MOST_COMPARED:
             return True
         return all(senders * int(flags[6 + i]) == int(flags[2 + i]) ** 2 for i in range(4))
+
+
+def _copied(state: Any, into: Any) -> Any:
+    """Return a state whose tensors are copies: those of an object's present state, where they fit, or new ones."""
+    if isinstance(state, torch.Tensor):
+        fits = isinstance(into, torch.Tensor) and (into.shape, into.dtype) == (state.shape, state.dtype)
+        with torch.no_grad():
+            return into.copy_(state) if fits and into.is_contiguous() else state.clone()
+    if isinstance(state, dict):
+        known = into if isinstance(into, dict) else {}
+        return type(state)({key: _copied(of, known.get(key)) for key, of in state.items()})
+    if isinstance(state, (list, tuple)):
+        items = into if isinstance(into, (list, tuple)) and len(into) == len(state) else [None] * len(state)
+        return type(state)(_copied(of, was) for of, was in zip(state, items, strict=True))
+    return state
 
 
 def _refuse_other_number(name: str, was: int, now: int) -> None:

@@ -6,6 +6,7 @@ import bisect
 import enum
 import itertools
 import json
+import math
 import struct
 from collections import Counter, defaultdict
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from .errors import UsageError
 
 _SMALL = 1 << 16  # values of at most this size are copied: a loader's threads may change them
+_ALIGN = 64  # values start at multiples of this, so that decoded tensors may refer to the encoded state
 _MAGIC = b"PERDURE2"  # the last byte is the version of the format
 _HEAD = struct.Struct("<8sQ")
 
@@ -33,6 +35,7 @@ class Encoded:
         self._parts: list[Any] = []  # bytes of the values: numpy arrays, or tensors on another device
         self._end = 0
         tree = json.dumps(self._shrink(state, path), separators=(",", ":")).encode()
+        tree += b" " * (-(_HEAD.size + len(tree)) % _ALIGN)
         head = np.frombuffer(_HEAD.pack(_MAGIC, len(tree)) + tree, np.uint8)
         self._parts.insert(0, head)
         self._starts = [0, *itertools.accumulate(len(part) for part in self._parts)]
@@ -65,6 +68,9 @@ class Encoded:
         at = self._end
         self._parts.append(data.copy() if isinstance(data, np.ndarray) and data.size <= _SMALL else data)
         self._end += len(data)
+        if gap := -self._end % _ALIGN:
+            self._parts.append(np.zeros(gap, np.uint8))
+            self._end += gap
         return at
 
     def _shrink(self, value: Any, path: str) -> Any:
@@ -133,8 +139,13 @@ def _a(value: Any) -> str:
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
-def decode(data: bytes | memoryview) -> Any:
-    """Decode a state written by ``Encoded``."""
+def decode(data: bytes | memoryview, views: bool = False) -> Any:
+    """Decode a state written by ``Encoded``.
+
+    Args:
+        data: The encoded state.
+        views: Whether tensors refer to the encoded state instead of copies of their values.
+    """
     magic, size = _HEAD.unpack_from(data) if len(data) >= _HEAD.size else (b"", 0)
     if magic[:-1] != _MAGIC[:-1] or size > len(data) - _HEAD.size:
         raise UsageError("the slot's saved state was written by another program; start a new job for this program")
@@ -145,24 +156,24 @@ def decode(data: bytes | memoryview) -> Any:
             "version that wrote it"
         )
     start = _HEAD.size + size
-    return _grow(json.loads(bytes(data[_HEAD.size : start])), memoryview(data)[start:])
+    return _grow(json.loads(bytes(data[_HEAD.size : start])), memoryview(data)[start:], views)
 
 
-def _grow(value: Any, data: memoryview) -> Any:
+def _grow(value: Any, data: memoryview, views: bool) -> Any:
     if isinstance(value, list):
-        return [_grow(v, data) for v in value]
+        return [_grow(v, data, views) for v in value]
     if not isinstance(value, dict):
         return value
     if "dict" in value:
-        return {k: _grow(v, data) for k, v in value["dict"]}
+        return {k: _grow(v, data, views) for k, v in value["dict"]}
     if "counter" in value:
-        return Counter({k: _grow(v, data) for k, v in value["counter"]})
+        return Counter({k: _grow(v, data, views) for k, v in value["counter"]})
     if "tuple" in value:
-        return tuple(_grow(v, data) for v in value["tuple"])
+        return tuple(_grow(v, data, views) for v in value["tuple"])
     if "bytes" in value:
         return bytes(data[value["bytes"] : value["bytes"] + value["size"]])
     if "tensor" in value:
-        return _grown_tensor(value, data)
+        return _grown_tensor(value, data, views)
     kind = "array" if "array" in value else "scalar"
     dtype, shape = np.dtype(value["type"]), value["shape"]
     count = int(np.prod(shape, dtype=np.int64))
@@ -170,10 +181,13 @@ def _grow(value: Any, data: memoryview) -> Any:
     return array[()] if kind == "scalar" else array
 
 
-def _grown_tensor(value: dict[str, Any], data: memoryview) -> Any:
+def _grown_tensor(value: dict[str, Any], data: memoryview, views: bool) -> Any:
     import torch
 
     dtype: torch.dtype = getattr(torch, value["type"].removeprefix("torch."))
+    count = math.prod(value["shape"])
+    if views and count:
+        return torch.frombuffer(data, dtype=dtype, count=count, offset=value["tensor"]).view(value["shape"])
     tensor = torch.empty(value["shape"], dtype=dtype)
     size = tensor.numel() * tensor.element_size()
     if size:

@@ -634,8 +634,9 @@ class Job:
 
     def _load_copy(self) -> Lot:
         """Return the copy of the shared state that another process saves for this one, for ``decode``."""
-        room = self._borrow(self._agent.call(_agent.LOAD_STATE, a=1).a)
-        self._agent.call(_agent.FETCH, a=room.address)
+        size = self._agent.call(_agent.LOAD_STATE, a=1).a
+        room = self._map(size)
+        self._agent.call(_agent.FETCH, a=room.address, c=size)
         return room
 
     def load_state(self) -> bytes | None:

@@ -53,3 +53,7 @@ def test_tokens(tmp_path: Path, text: Path) -> None:
 def test_steps(tmp_path: Path, which: list[str]) -> None:
     said = run(tmp_path, "steps.py", "--batch", 2, "--processes", 2, "--steps", 2, "--rounds", 1, *which)
     assert "of DDP's time" in said
+
+
+def test_deaths(tmp_path: Path) -> None:
+    assert "the other process stood" in run(tmp_path, "deaths.py", "--steps", 12, "--rounds", 1)
