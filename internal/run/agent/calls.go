@@ -248,18 +248,7 @@ func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply 
 		})
 		return reply{}
 	case opCopied:
-		a.mu.Lock()
-		s := a.stream
-		a.mu.Unlock()
-		if s == nil {
-			return failed(usageErrorf("no copy is being saved"))
-		}
-		select {
-		case <-s.ended:
-			return answer(s.err)
-		case <-ctx.Done():
-			return failed(ctx.Err())
-		}
+		return a.copied(ctx)
 	case opStatePiece:
 		return a.statePiece(ctx, r)
 	case opLoadState:
@@ -280,6 +269,27 @@ func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply 
 		}
 		return answer(nil, size, int64(s.Clock), int64(s.Older))
 	}
+	return a.fetch(ctx, c, r)
+}
+
+// copied waits until the copy of the shared state that the program sends is stored or not needed.
+func (a *Agent) copied(ctx context.Context) reply {
+	a.mu.Lock()
+	s := a.stream
+	a.mu.Unlock()
+	if s == nil {
+		return failed(usageErrorf("no copy is being saved"))
+	}
+	select {
+	case <-s.ended:
+		return answer(s.err)
+	case <-ctx.Done():
+		return failed(ctx.Err())
+	}
+}
+
+// fetch writes a state to the program's memory: the loaded state of the slot, or a copy of the shared state.
+func (a *Agent) fetch(ctx context.Context, c *worker.Client, r *request) reply {
 	if r.args[2] != 0 {
 		b, done, err := a.arena.acquire(r.args[0], r.args[2], 1)
 		if err != nil {
