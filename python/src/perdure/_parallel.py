@@ -136,6 +136,7 @@ class DataParallel(_Training):
         self._loaders = Loaders(self._state, self._sampler)
         # Other objects may depend on the loss, which the repeated step would compute with the weights of the next one.
         self._copies = all(is_loader(of) for of in self._state) if copy is None else copy
+        self._left: Callable[[], Left | None] = self._loaders.left
         self._state.append(job._epochs if self._sampler is None else self._sampler)
         self._counted = Counted(job, [*self._shared, *self._state], (), (Epochs,))
         self._share = job.share
@@ -242,6 +243,12 @@ class DataParallel(_Training):
                 f"slot {self.job.slot} has joined at clock {now.clock}, but only the other slots have the weights: "
                 "with DataParallel the number of slots is fixed; run `perdure scale` with the former number"
             )
+
+    @staticmethod
+    def _saved(job: Job) -> list[Any] | None:
+        """Return the states of the objects in ``state`` that an earlier process of the slot has saved, or None."""
+        kept, _ = job._load()
+        return None if kept is None else kept["own"]["state"]
 
     def _load(self, kept: dict[str, Any], newest: bool) -> None:
         """Load the state of a mark. The step that begins there is repeated, unless it was after the last one."""
@@ -765,7 +772,7 @@ class DataParallel(_Training):
 
     def finish(self) -> None:
         """End this slot's work and wait for all slots."""
-        left: Left | None = self._loaders.left()
+        left = self._left()
         if not self._repeats:
             self._keep_end()
         self.job._to_end(lambda: None if self._repeats else self._send_end())

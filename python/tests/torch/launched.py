@@ -62,17 +62,18 @@ def begins(at: int, sync_every: int, *without: int) -> int:
     return last
 
 
-def lives(folder: Path, life: Callable[[perdure.Job, int], Any], deaths: int, drafts: bool = False) -> Any:
+def lives(folder: Path, life: Callable[[perdure.Job, int], Any], deaths: int, *flags: str, drafts: bool = False) -> Any:
     """Train in the only slot of a job, in this process, whose death is simulated a number of times by ``Death``.
 
     Args:
         life: Trains until the next death. It receives the job and the number of that death.
+        flags: Flags of the job.
         drafts: Whether drafts are written.
 
     Returns:
         The result of the last life.
     """
-    cluster = Cluster(folder, "--workers", "1", "--servers", "1", "--clocks", "10000")
+    cluster = Cluster(folder, "--workers", "1", "--servers", "1", "--clocks", "10000", *flags)
     try:
         with pytest.MonkeyPatch.context() as patch:
             if drafts:
