@@ -296,6 +296,11 @@ class Steps:
         """Record a complete step, which has trained a number of batches."""
         self.trained += batches
 
+    def no_step(self) -> None:
+        """Note that the epoch has ended where the next step would begin: the code after it belongs to no step."""
+        assert self.training is not None
+        self.training._unmark()
+
     def epoch_ended(self) -> None:
         """Start the batches again at the next step."""
         self.trained, self._batches = 0, None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import SMALL, Cluster
-from launched import Death, begins, hash_of, kills, launch, lives
+from launched import Death, begins, hash_of, kills, launch, lives, resume
 
 import perdure
 
@@ -191,6 +191,7 @@ def trainer_of(
     stream: bool = False,
     kind: type[list[Any]] = list,
     collator: Any = collate,
+    scaler: float = 0,
     **settings: Any,
 ) -> Any:
     """Return the trainer of a program that has just started."""
@@ -211,9 +212,12 @@ def trainer_of(
         },
     )
     dataset = Stream(end) if stream else kind(data(end))
-    return transformers.Trainer(
+    trainer = transformers.Trainer(
         Model(), args, train_dataset=dataset, eval_dataset=data(4), data_collator=collator, callbacks=[recorder]
     )
+    if scaler:  # accelerate creates one only for a GPU
+        trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=scaler, growth_interval=1)
+    return trainer
 
 
 @pytest.mark.parametrize(
@@ -307,6 +311,7 @@ def test_goes_on_from_drafts(
         ({"max_steps": 17, "train_sampling_strategy": "group_by_length", "lr_scheduler_type": "cosine"}, (8, 15)),
         ({"num_train_epochs": 3, "dataloader_num_workers": 1, "dataloader_persistent_workers": True}, (7, 15)),
         ({"max_steps": 11, "stream": True, "end": 100, "gradient_accumulation_steps": 2}, (5, 9, 9999)),
+        ({"max_steps": 12, "scaler": 2.0**60, "max_grad_norm": 0}, (5, 9)),  # some steps overflow and are skipped
     ],
 )
 def test_data_parallel_goes_on(tmp_path: Path, settings: dict[str, Any], deaths: tuple[int, ...]) -> None:
@@ -370,6 +375,31 @@ def test_data_parallel_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return trainer
 
     assert lives(tmp_path, life, 1, "--recovery", "checkpoint:1").state.global_step == 9
+
+
+RESUMED = """
+import os, sys
+from pathlib import Path
+import perdure.hf
+sys.path[:0] = [os.environ["TESTS"], os.environ["TESTS"] + "/torch"]
+from test_hf import Recorder, hash_of, trainer_of
+with perdure.start() as job:
+    trainer = trainer_of(Path.cwd(), Recorder(None), max_steps=20, lr_scheduler_type="constant")
+    perdure.hf.DataParallelCallback(job).train(trainer)
+open(sys.argv[1], "w").write(hash_of(trainer.model))
+"""
+
+
+def test_resumed_with_more_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTS", str(Path(__file__).parents[1]))
+    hashes = {}
+    for steps in (9, 12, 20):  # an epoch has 6
+        with perdure.start(out=tmp_path / str(steps), recovery="checkpoint:4", clocks=1000, args=SMALL) as job:
+            trainer = trainer_of(tmp_path, Recorder(None), max_steps=steps, lr_scheduler_type="constant")
+            perdure.hf.DataParallelCallback(job).train(trainer)
+        hashes[steps] = hash_of(trainer.model)
+    assert resume(tmp_path, "9", RESUMED) == hashes[20]
+    assert resume(tmp_path, "12", RESUMED) == hashes[20]
 
 
 KILLED = """
