@@ -136,6 +136,8 @@ class DataParallel(_Training):
         self._loaders = Loaders(self._state, self._sampler)
         # Other objects may depend on the loss, which the repeated step would compute with the weights of the next one.
         self._copies = all(is_loader(of) for of in self._state) if copy is None else copy
+        self._left: Callable[[], Left | None] = self._loaders.left
+        self._closures = False  # whether an optimizer's step runs the closure that computes the gradients, once
         self._state.append(job._epochs if self._sampler is None else self._sampler)
         self._counted = Counted(job, [*self._shared, *self._state], (), (Epochs,))
         self._share = job.share
@@ -243,6 +245,12 @@ class DataParallel(_Training):
                 "with DataParallel the number of slots is fixed; run `perdure scale` with the former number"
             )
 
+    @staticmethod
+    def _saved(job: Job) -> list[Any] | None:
+        """Return the states of the objects in ``state`` that an earlier process of the slot has saved, or None."""
+        kept, _ = job._load()
+        return None if kept is None else kept["own"]["state"]
+
     def _load(self, kept: dict[str, Any], newest: bool) -> None:
         """Load the state of a mark. The step that begins there is repeated, unless it was after the last one."""
         if not newest:
@@ -299,9 +307,20 @@ class DataParallel(_Training):
             if (of := owner()) is not None:
                 of._gradient_ready(i)
 
-        def step(i: int, optimizer: Optimizer, *_: Any) -> None:
-            if (of := owner()) is not None:
+        def step(i: int, optimizer: Optimizer, args: Any, kwargs: dict[str, Any]) -> Any:
+            of, closure = owner(), kwargs.get("closure")
+            if of is None:
+                return None
+            if closure is None or not of._closures:
                 of._before_step(i, optimizer)
+                return None
+
+            def checked() -> Any:
+                result = closure()
+                of._before_step(i, optimizer)
+                return result
+
+            return args, kwargs | {"closure": checked}
 
         # model.compile() would compile the hook as well.
         self._undo.append(self.model.register_forward_hook(torch.compiler.disable(forward)).remove)
@@ -337,8 +356,7 @@ class DataParallel(_Training):
             try:
                 batch = next(batches)
             except StopIteration:
-                if not self._ready:
-                    self._open, self._kept = False, None  # the code after the epoch belongs to no step
+                self._unmark()
                 return  # also if another slot has ended the job after the last batch
             if self._over:
                 raise self._done()
@@ -408,6 +426,11 @@ class DataParallel(_Training):
         whole = ends or self._made <= _CHECKED
         tensors = self._shared_tensors() if whole else zip(self._names, self._parameters, strict=True)
         self._versions = [(name, t, t._version) for name, t in tensors]
+
+    def _unmark(self) -> None:
+        """Drop the mark at an epoch's end: the code after it belongs to no step."""
+        if not self._ready:
+            self._open, self._kept = False, None
 
     def _captured(self, whole: bool = True, over: bool = False) -> dict[str, Any]:
         """Return the state of this moment: the whole of it, or the slot's own. over: after the last step."""
@@ -766,7 +789,7 @@ class DataParallel(_Training):
 
     def finish(self) -> None:
         """End this slot's work and wait for all slots."""
-        left: Left | None = self._loaders.left()
+        left = self._left()
         if not self._repeats:
             self._keep_end()
         self.job._to_end(lambda: None if self._repeats else self._send_end())

@@ -1,17 +1,21 @@
-"""The common part of the callbacks for other libraries' trainers: the outer step of DiLoCo."""
+"""The common parts of the callbacks for other libraries' trainers: the outer steps of DiLoCo, and DataParallel."""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader, IterableDataset
 
 from . import _state
 from ._ending import Left
 from ._inner import refuse_schedulers
+from ._parallel import DataParallel
 from .errors import Done, UsageError
 from .job import Job
 from .rules import Rule
@@ -32,6 +36,8 @@ class _Place:
         return {"trainer": self.trainer(), "begun": self.begun}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if "trainer" not in state:
+            raise UsageError("the slot's saved state was written by another program; start a new job for this program")
         self.loaded, self.begun = state["trainer"], state["begun"]
 
 
@@ -94,13 +100,7 @@ class Outer:
             left: Returns how many steps the trainer has left.
             closures: Whether the trainer runs the model within the optimizer's step, and calls step_begins after that.
         """
-        if self.diloco is not None:
-            raise UsageError("this callback has been used already; create a new one for each training")
-        if self.job._sampler is not None:
-            raise UsageError(
-                "a Sampler does not work with a trainer, which reads batches ahead; give the trainer this slot's part "
-                "of the data, as job.share says"
-            )
+        _refuse_second(self.diloco, self.job)
         self.place.trainer = trainer
         kept = [self.place, *state, *self._state]
         refuse_schedulers(kept)
@@ -191,3 +191,212 @@ class Outer:
         if self.diloco is not None and not self.job._finished:
             self.no_draft()
             self.diloco.finish()
+
+
+class Steps:
+    """DataParallel with steps made by a trainer, which reports where a step begins and which loss ends it.
+
+    The saved state of a mark has the trainer's position and the random state at the start of its epoch, including the
+    loader's own generators. A replacement process starts the epoch's batches with this random state, skips the finished
+    ones, and continues with the random state of the mark. The generators are not set to the mark: a sampler may have
+    drawn from them for a later batch.
+    """
+
+    def __init__(self, job: Job, shared: Iterable[Stateful], state: Iterable[Stateful]) -> None:
+        self.job, self.place = job, _Place()
+        self.training: DataParallel | None = None
+        self.trained = 0  # batches of the epoch whose steps are complete
+        self._shared, self._state = list(shared), list(state)
+        self._start: Callable[[int], Iterator[Any]] | None = None
+        self._generators: list[torch.Generator] = []
+        self._batches: Iterator[Any] | None = None  # those of the epoch, once it has started
+
+    def saved(self) -> dict[str, Any] | None:
+        """Return the trainer's state saved by an earlier process of the slot, or None."""
+        kept, place = DataParallel._saved(self.job), _Place()
+        if kept is not None:
+            place.load_state_dict(kept[0])
+        return None if place.loaded is None else place.loaded["position"]
+
+    def begin(
+        self,
+        model: nn.Module,
+        optimizers: Optimizer | Sequence[Optimizer],
+        shared: Iterable[Stateful],
+        start: Callable[[int], Iterator[Any]],
+        generators: list[torch.Generator],
+        trainer: Callable[[], dict[str, Any]],
+        left: Callable[[], Left | None],
+    ) -> dict[str, Any] | None:
+        """Load the weights and the saved states.
+
+        Args:
+            model: The model.
+            optimizers: The trainer's optimizers.
+            shared: Further objects of the trainer that are equal in all slots.
+            start: Returns the batches of a new epoch without a number of first ones.
+            generators: The generators from which it draws the order.
+            trainer: Returns the state that the trainer needs to continue.
+            left: Returns how many steps the trainer has left.
+
+        Returns:
+            The trainer's state that was loaded, or None.
+        """
+        _refuse_second(self.training, self.job)
+        self.place.trainer = lambda: {"position": trainer(), "trained": self.trained, "orders": self._orders()}
+        self._start, self._generators = start, generators
+        # The trainer's log, evaluations and callbacks depend on the loss, so a repeated step needs its own weights.
+        self.training = DataParallel(
+            self.job, model, optimizers, shared=[*shared, *self._shared], state=[self.place, *self._state], copy=False
+        )
+        self.training._left = left
+        self.training.require_backward_grad_sync = False
+        if self.place.loaded is None:
+            return None
+        self.trained = self.place.loaded["trained"]
+        position: dict[str, Any] = self.place.loaded["position"]
+        return position
+
+    def batches(self) -> Iterator[Any]:
+        """Begin a step, unless one has begun, before its batches are drawn. Return the remaining ones of the epoch."""
+        assert self.training is not None
+        assert self._start is not None
+        loaded, self.place.loaded = self.place.loaded, None
+        if loaded is not None and self.trained:  # another process of the slot started the epoch
+            _set_random(self.place.begun)
+            self._set_orders(self.place.begun["orders"])  # the loader advances them to the mark, or beyond
+            self._batches = self._start(self.trained)
+        elif loaded is not None:
+            self._set_orders(loaded["orders"])
+        self.training._resume_random()  # before the mark, whose state has them
+        self.training._mark()
+        if self.training._over:
+            raise self.training._done()
+        if self._batches is None:
+            self.place.begun = _random() | {"orders": self._orders()}
+            self._batches = self._start(0)
+        return self._batches
+
+    def _orders(self) -> list[torch.Tensor]:
+        return [of.get_state() for of in self._generators]
+
+    def _set_orders(self, states: Sequence[torch.Tensor]) -> None:
+        for of, state in zip(self._generators, states, strict=True):
+            of.set_state(state)
+
+    def before_backward(self, loss: torch.Tensor, ends: bool) -> None:
+        """Let the backward pass of a loss end with the exchange of gradients, if it ends the step."""
+        if ends:
+            assert self.training is not None
+            self.training.require_backward_grad_sync = True
+            self.training._forward(loss)
+            self.training.require_backward_grad_sync = False
+
+    def stepped(self, batches: int) -> None:
+        """Record a complete step, which has trained a number of batches."""
+        self.trained += batches
+
+    def no_step(self) -> None:
+        """Note that the epoch has ended where the next step would begin: the code after it belongs to no step."""
+        assert self.training is not None
+        self.training._unmark()
+
+    def epoch_ended(self) -> None:
+        """Start the batches again at the next step."""
+        self.trained, self._batches = 0, None
+
+    def finish(self) -> None:
+        """End the slot's work, and wait for all slots."""
+        if self.training is not None and not self.job._finished:
+            self.training.finish()
+
+    def let_go(self) -> None:
+        """Remove the hooks, also after an error."""
+        if self.training is not None:
+            self.training._let_go()
+
+
+class Batches:
+    """The batches of a loader, one epoch after another, each from a given batch on.
+
+    Skipped batches are not read if the loader draws indices of a dataset. The seed of workers is drawn once for each
+    start, even if they persist. So a process that starts with the same random numbers continues with the same ones.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader, self._order = loader, None
+        samplers = [getattr(loader, name, None) for name in ("sampler", "batch_sampler")]
+        holders = [loader, *samplers, getattr(samplers[1], "sampler", None)]
+        found = [of for holder in holders if isinstance(of := getattr(holder, "generator", None), torch.Generator)]
+        self.generators = list({id(of): of for of in found}.values())  #: those from which the order is drawn
+        self._seeds = torch.Generator()
+        if not _draws_indices(loader):
+            return
+        whole = loader.batch_sampler is not None
+        self._order = _Order(loader.batch_sampler if whole else loader.sampler)
+        given = {name: getattr(loader, name) for name in _SETTINGS if hasattr(loader, name)}
+        how = {"batch_sampler": self._order} if whole else {"sampler": self._order, "batch_size": None}
+        self._loader = DataLoader(loader.dataset, generator=self._seeds, **how, **given)
+
+    def start(self, skip: int) -> Iterator[Any]:
+        """Return the batches of a new epoch without the first ones."""
+        self._seeds.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+        if self._order is not None:
+            self._order.start(skip)
+            skip = 0
+        batches: Iterator[Any] = iter(self._loader)
+        for _ in range(skip):
+            next(batches)
+        return batches
+
+
+#: Arguments of a loader's copy, except its dataset, order and generator.
+_SETTINGS = (
+    "collate_fn",
+    "in_order",
+    "multiprocessing_context",
+    "num_workers",
+    "persistent_workers",
+    "pin_memory",
+    "prefetch_factor",
+    "timeout",
+    "worker_init_fn",
+)
+
+
+class _Order:
+    """The indices that a loader draws in an epoch, from a given one on.
+
+    A loader with workers asks for them twice when it starts, or once if the workers persist. But the sampler must draw
+    its random numbers once.
+    """
+
+    def __init__(self, indices: Iterable[Any]) -> None:
+        self._indices = indices
+        self._now: Iterator[Any] = iter(())
+
+    def start(self, skip: int) -> None:
+        """Draw the order of an epoch. Samplers do so when they yield the first index."""
+        indices = iter(self._indices)
+        first = list(itertools.islice(indices, skip, skip + 1))
+        self._now = itertools.chain(first, indices)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._now
+
+
+def _draws_indices(loader: Any) -> bool:
+    """Reports whether a loader reads samples by indices, and is of a type whose copy is equal."""
+    known = type(loader) is DataLoader or type(loader).__module__.startswith("torchdata.stateful_dataloader")
+    return known and not isinstance(loader.dataset, IterableDataset)
+
+
+def _refuse_second(training: Any, job: Job) -> None:
+    """Raise UsageError for a callback that was used already, and for jobs with a Sampler."""
+    if training is not None:
+        raise UsageError("this callback has been used already; create a new one for each training")
+    if job._sampler is not None:
+        raise UsageError(
+            "a Sampler does not work with a trainer, which reads batches ahead; give the trainer this slot's part "
+            "of the data, as job.share says"
+        )

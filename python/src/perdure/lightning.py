@@ -1,26 +1,217 @@
-"""DiLoCo for ``lightning.Trainer``, as a callback."""
+"""Callbacks for ``lightning.Trainer``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 try:
     import lightning.pytorch as pl
+    from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder, StochasticWeightAveraging
+    from lightning.pytorch.loops.fetchers import _PrefetchDataFetcher
+    from lightning.pytorch.loops.loop import _Loop
     from lightning.pytorch.strategies import SingleDeviceStrategy
 except ImportError as error:
     raise ImportError(f"perdure.lightning needs lightning ({error}); install it") from None
 
+import torch
+from torch.optim import LBFGS
+
 from ._ending import Left
-from ._trainers import Outer
-from .errors import UsageError
+from ._trainers import Batches, Outer, Steps
+from .errors import Done, UsageError
 from .job import Job
 from .rules import Rule
-from .torch import Stateful
+from .torch import Stateful, _random, _set_random
 
 
-class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
+class _Callback(pl.Callback):  # type: ignore[misc]
+    """The common part of the callbacks."""
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Raise UsageError if the trainer itself is distributed."""
+        if stage == "fit" and not isinstance(trainer.strategy, SingleDeviceStrategy):
+            raise UsageError(
+                f"{type(trainer.strategy).__name__}: the trainer itself is distributed; use devices=1, and start the "
+                "program with perdure launch"
+            )
+
+
+class DataParallelCallback(_Callback):
+    """Trains with ``perdure.DataParallel`` in ``lightning.Trainer``. Training survives the death of any process.
+
+    Pass it in the trainer's ``callbacks``.
+
+    The gradients of each step are the means over all slots. The module's optimizers and schedulers, clipping,
+    accumulation, mixed precision and validation are unchanged. Their states, those of the trainer's loops and other
+    callbacks, the position in the data, and random numbers are always saved. If a process of a slot dies, all roll back
+    to the newest checkpoint. The final model is identical to the last bit.
+
+    With manual optimization, each ``training_step`` makes one ``manual_backward``, and then steps of the optimizers.
+    Each slot validates on all of the validation data, because schedulers and callbacks may depend on the result.
+
+    Args:
+        job: As in ``perdure.DataParallel``.
+        shared: As in ``perdure.DataParallel``. The module's optimizers and schedulers, and the float16 scaler, need not
+            be listed.
+        state: As in ``perdure.DataParallel``. The loader need not be listed.
+
+    Example:
+        >>> trainer = Trainer(max_epochs=3, devices=1, callbacks=[DataParallelCallback(job)])
+    """
+
+    def __init__(self, job: Job, *, shared: Iterable[Stateful] = (), state: Iterable[Stateful] = ()) -> None:
+        self._steps, self._source = Steps(job, shared, state), _Source()
+        self._loaded: dict[str, Any] = {}  # the state to restore when the first step begins
+        self._drawn = 0  # batches since the mark
+        self._cut = False  # whether the job's work has ended before the trainer's
+        self._ids: list[int] = []  # of the optimizers and schedulers
+        self._had: list[torch.nn.Parameter] = []  # parameters that had a gradient in the saved state
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Load the weights and the states saved with them."""
+        _refuse(trainer)
+        self._ids = [id(of) for of in _objects(trainer)]
+        self._source.replace(trainer.fit_loop)
+        others = [of for of in trainer.callbacks if of is not self]
+        loaded = self._steps.begin(
+            pl_module,
+            trainer.optimizers,
+            [*(of.scheduler for of in trainer.lr_scheduler_configs), trainer.precision_plugin],
+            self._source.start,
+            self._source.generators,
+            lambda: self._place(trainer) | {"callbacks": [of.state_dict() for of in others]},
+            lambda: _left(trainer),
+        )
+        assert self._steps.training is not None
+        self._steps.training._closures = True
+        self._had = [p for p in pl_module.parameters() if p.grad is not None]
+        loop = trainer.fit_loop
+        if loaded is not None:
+            loop.load_state_dict(loaded["loops"])
+            loop.epoch_loop.restarting = False  # Lightning restarts after a batch, and not before one
+            for callback, state in zip(others, loaded["callbacks"], strict=True):
+                callback.load_state_dict(state)
+            trainer.should_stop = loaded["stopped"]
+            self._loaded = loaded
+        advance = loop.epoch_loop.advance
+        loop.epoch_loop.advance = lambda fetcher: self._advance(trainer, advance, fetcher)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Restore which parameters have a gradient, since the trainer has removed all gradients."""
+        for p in self._had:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+
+    def _advance(self, trainer: pl.Trainer, advance: Callable[[Any], None], fetcher: Any) -> None:
+        """Train one batch. It may begin a step, or end one."""
+        steps, training = self._steps, self._steps.training
+        assert training is not None
+        if [id(of) for of in _objects(trainer)] != self._ids:
+            raise UsageError("a callback has replaced an optimizer or a scheduler, whose state is not saved; omit it")
+        self._restore(trainer)
+        try:
+            steps.batches()
+            advance(fetcher)
+        except Done:
+            self._cut = trainer.should_stop = True
+            raise StopIteration from None
+        except StopIteration:
+            steps.no_step()
+            self._drawn = 0
+            raise
+        self._merge(trainer.fit_loop)
+        self._drawn += 1
+        if training._open:
+            return
+        steps.stepped(self._drawn)
+        self._drawn = 0
+        scales = getattr(trainer.precision_plugin, "scaler", None) is not None
+        if not training._stepped and not scales:
+            raise UsageError(
+                "training_step made no step of an optimizer after its backward pass, whose gradients a replacement "
+                "process would lack: step an optimizer in each training_step"
+            )
+
+    def _restore(self, trainer: pl.Trainer) -> None:
+        """Restore the metrics and the progress within an epoch, which Lightning has reset meanwhile."""
+        loop, loops = trainer.fit_loop, self._loaded.pop("loops", None)
+        if loops is None:
+            return
+        trainer.accumulate_grad_batches = self._loaded["accumulate"]
+        trainer._logger_connector._callback_metrics.update(self._loaded["metrics"])
+        epoch = loops["epoch_progress"]["current"]
+        if epoch["ready"] > epoch["processed"]:
+            loop.load_state_dict(loops)
+            _Loop.restarting.fset(loop, False)  # that of the fit loop ignores False
+
+    def _merge(self, loop: Any) -> None:
+        """Add the values that earlier processes have logged in this epoch."""
+        saved, results = self._loaded.get("results", {}), loop.epoch_loop._results
+        for key in [key for key in saved if key in results and not results[key].has_reset]:
+            (value, weight), now = saved.pop(key), results[key]
+            if now.meta.is_max_reduction or now.meta.is_min_reduction:
+                now.value = now.meta.reduce_fx(value, now.value)
+            else:
+                now.value = value + now.value
+            if weight is not None:
+                now.cumulated_batch_size = weight + now.cumulated_batch_size
+
+    def _place(self, trainer: pl.Trainer) -> dict[str, Any]:
+        """Return the state that the trainer needs to continue."""
+        loops = trainer.fit_loop.state_dict()
+        results = trainer.fit_loop.epoch_loop._results.items()
+        return {
+            "loops": loops,
+            "accumulate": trainer.accumulate_grad_batches,
+            "stopped": trainer.should_stop and not self._cut,
+            "metrics": dict(trainer._logger_connector._callback_metrics),
+            "results": self._loaded.get("results", {})
+            | {
+                key: (of.value, getattr(of, "cumulated_batch_size", None))
+                for key, of in results
+                if of.is_tensor and of.meta.on_epoch and not of.has_reset
+            },
+        }
+
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
+        """Let the backward pass end with the exchange of gradients, unless they are accumulated."""
+        ends = not (pl_module.automatic_optimization and trainer.fit_loop._should_accumulate())
+        assert self._steps.training is not None
+        if ends and not self._steps.training._open:
+            raise UsageError(
+                "training_step makes a second backward pass: sum up the losses, and call manual_backward once; "
+                "optimizers with losses of their own, as those of a GAN, are not supported"
+            )
+        self._steps.before_backward(loss, ends)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the data again, unless the training ends within them."""
+        if self._cut:
+            raise StopIteration  # out of the loop over epochs, whatever min_epochs and min_steps are
+        if trainer.is_last_batch:
+            self._steps.epoch_ended()
+        self._loaded = {}
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Wait until all slots are done."""
+        self._steps.finish()
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Do the same if there was nothing left to train, since ``on_train_end`` is not called then."""
+        self._steps.finish()
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Undo the changes of the trainer and the module."""
+        vars(trainer.fit_loop.epoch_loop).pop("advance", None)
+        self._steps.let_go()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Do the same after an error."""
+        self.teardown(trainer, pl_module, "fit")
+
+
+class DiLoCoCallback(_Callback):
     """Trains with DiLoCo in ``lightning.Trainer``. Training survives the death of any process.
 
     Pass it in the trainer's ``callbacks``.
@@ -55,14 +246,6 @@ class DiLoCoCallback(pl.Callback):  # type: ignore[misc]
         self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state, end=end)
         self._steps = 0  # optimizer steps counted so far
         self._begun = False  # whether the next epoch's loader has already started
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Raise UsageError if the trainer itself is distributed."""
-        if stage == "fit" and not isinstance(trainer.strategy, SingleDeviceStrategy):
-            raise UsageError(
-                f"{type(trainer.strategy).__name__}: the trainer itself is distributed; use devices=1, and start the "
-                "program with perdure launch"
-            )
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Load the weights and the states saved with them."""
@@ -189,3 +372,83 @@ def _place(trainer: pl.Trainer) -> dict[str, Any]:
         loops["epoch_loop.state_dict"]["_batches_that_stepped"] += 1
         return {"loops": loops, "loaders": loaders, "epoch_ended": True}
     return {"loops": loops, "epoch_ended": False}
+
+
+class _Source:
+    """A loader in the trainer's place for it. Its batches start only when a step begins."""
+
+    def __init__(self) -> None:
+        self._begun: Iterator[Any] = iter(())
+        self.generators: list[torch.Generator] = []
+
+    def replace(self, loop: Any) -> None:
+        """Replace the loader of the fit loop, so that an epoch's batches start after the mark of its first step."""
+        before = _random()
+        loop.setup_data()  # starts the loader
+        _set_random(before)
+        if loop._combined_loader is None:  # limit_train_batches=0
+            return
+        combined, self._fetcher = loop._combined_loader, loop._data_fetcher
+        if len(combined.flattened) != 1:
+            raise UsageError(
+                f"the trainer has {len(combined.flattened)} training loaders; DataParallelCallback needs exactly one"
+            )
+        if not isinstance(self._fetcher, _PrefetchDataFetcher):
+            raise UsageError("training_step draws batches itself; use batch instead of dataloader_iter")
+        combined.reset()  # ends the workers of the iterator that the trainer has created
+        (self._loader,) = combined.flattened
+        self._batches = Batches(self._loader)
+        self.generators = self._batches.generators
+        combined.flattened = [self]
+        iter(self._fetcher)  # the trainer asks for its length, also if it trains no more
+
+    def start(self, skip: int) -> Iterator[Any]:
+        """Start an epoch at a given batch."""
+        self._begun = self._batches.start(skip)
+        batches: Iterator[Any] = iter(self._fetcher)
+        self._fetcher.fetched += skip
+        return batches
+
+    def __iter__(self) -> Iterator[Any]:
+        begun, self._begun = self._begun, iter(())
+        return begun
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name in ("state_dict", "load_state_dict"):  # the position is the callback's
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+
+def _objects(trainer: pl.Trainer) -> list[Any]:
+    return [*trainer.optimizers, *(of.scheduler for of in trainer.lr_scheduler_configs)]
+
+
+def _refuse(trainer: pl.Trainer) -> None:
+    """Raise UsageError for settings that do not work with DataParallel."""
+    hidden = [type(of).__name__ for of in trainer.callbacks if type(of).on_save_checkpoint is not _HOOK]
+    changing = [type(of).__name__ for of in trainer.callbacks if isinstance(of, _CHANGING)]
+    for wrong, said in (
+        (trainer.ckpt_path, "omit ckpt_path: the slot's state determines where training continues"),
+        (
+            any(isinstance(of, LBFGS) for of in trainer.optimizers),
+            "LBFGS computes gradients several times in one step; choose another optimizer",
+        ),
+        (
+            trainer.reload_dataloaders_every_n_epochs,
+            "omit reload_dataloaders_every_n_epochs: the position in a new loader would not be known",
+        ),
+        (hidden, f"{', '.join(hidden)} has its state in on_save_checkpoint, which is not called; use state_dict"),
+        (
+            changing,
+            f"omit {', '.join(changing)}: it replaces optimizers, schedulers or loaders, whose state is not saved",
+        ),
+    ):
+        if wrong:
+            raise UsageError(said)
+
+
+_HOOK = pl.Callback.on_save_checkpoint
+_CHANGING = (BatchSizeFinder, LearningRateFinder, StochasticWeightAveraging)

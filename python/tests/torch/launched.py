@@ -62,17 +62,28 @@ def begins(at: int, sync_every: int, *without: int) -> int:
     return last
 
 
-def lives(folder: Path, life: Callable[[perdure.Job, int], Any], deaths: int, drafts: bool = False) -> Any:
+def resume(folder: Path, run: str, program: str) -> str:
+    """Continue a run of one slot with a program, and return the hash that it has written to its argument."""
+    (folder / "resumed.py").write_text(program)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    execs = f"--exec={sys.executable} {folder / 'resumed.py'} {folder / 'hash'}"
+    flags = ("--resume", str(folder / run), "--clocks", "1000", "--out", str(folder / f"{run}.resumed"))
+    subprocess.run([os.environ["PERDURE_BINARY"], "up", "-q", execs, *flags], env=environment, cwd=folder, check=True)
+    return (folder / "hash").read_text()
+
+
+def lives(folder: Path, life: Callable[[perdure.Job, int], Any], deaths: int, *flags: str, drafts: bool = False) -> Any:
     """Train in the only slot of a job, in this process, whose death is simulated a number of times by ``Death``.
 
     Args:
         life: Trains until the next death. It receives the job and the number of that death.
+        flags: Flags of the job.
         drafts: Whether drafts are written.
 
     Returns:
         The result of the last life.
     """
-    cluster = Cluster(folder, "--workers", "1", "--servers", "1", "--clocks", "10000")
+    cluster = Cluster(folder, "--workers", "1", "--servers", "1", "--clocks", "10000", *flags)
     try:
         with pytest.MonkeyPatch.context() as patch:
             if drafts:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import SMALL, Cluster
-from launched import Death, begins, hash_of, kills, launch
+from launched import Death, begins, hash_of, kills, launch, lives, resume
 
 import perdure
 
@@ -58,7 +58,7 @@ with perdure.start() as job:
         seed=3 + rank, use_cpu=True, num_train_epochs=3,
     )
     trainer = Counting(model, args, train_dataset=part, eval_dataset=part[:10], callbacks=[total := Total()])
-    perdure.hf.DiLoCoCallback(job, sync_every=5).train(trainer)
+    CALLBACK.train(trainer)
     clock = job.now
 h = hashlib.sha256()
 for name, v in sorted(model.state_dict().items()):
@@ -67,7 +67,7 @@ said = {
     "model": h.hexdigest(), "step": trainer.state.global_step, "epoch": trainer.state.epoch, "clock": clock,
     "least": int(total.of.min()), "most": int(total.of.max()), "seen": int(total.of.sum()),
     "rates": {e["step"]: e["learning_rate"] for e in trainer.state.log_history if "learning_rate" in e},
-    "begun": trainer._initial_global_step,
+    "begun": trainer._initial_global_step, "log": trainer.state.log_history[:-1],
 }
 with open(f"{sys.argv[1]}.{rank}", "w") as f:
     json.dump(said, f)
@@ -75,9 +75,10 @@ with open(f"{sys.argv[1]}.{rank}", "w") as f:
 
 
 def test_same_model_through_kills(tmp_path: Path) -> None:
-    calm = launch(tmp_path, "calm", TRAIN)
+    program = TRAIN.replace("CALLBACK", "perdure.hf.DiLoCoCallback(job, sync_every=5)")
+    calm = launch(tmp_path, "calm", program)
     storm = ("server:0@clock:2", "worker:0@clock:3", "worker:1@clock:7")
-    torn = launch(tmp_path, "torn", TRAIN, "--recovery", "resend:20", *(f"--fault=kill:{kill}" for kill in storm))
+    torn = launch(tmp_path, "torn", program, "--recovery", "resend:20", *(f"--fault=kill:{kill}" for kill in storm))
     assert kills(tmp_path, "torn") == len(storm)
     for of in (*calm, *torn):
         assert (of["step"], of["epoch"], of["clock"]) == (45, 3, 10)  # the first clock was for the weights
@@ -88,6 +89,26 @@ def test_same_model_through_kills(tmp_path: Path) -> None:
     assert torn[0]["begun"] >= 10
     assert torn[1]["begun"] >= 30
     assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
+
+
+def test_same_model_with_its_own_optimizer(tmp_path: Path) -> None:
+    program = TRAIN.replace("CALLBACK", "perdure.hf.DataParallelCallback(job)")
+    preload = ("--preload", "torch,transformers.trainer,perdure.torch")
+    calm = launch(tmp_path, "calm", program, *preload)
+    storm = ("worker:0@clock:9", "server:0@clock:20", "worker:1@clock:32")
+    faults = [f"--fault=kill:{kill}" for kill in storm]
+    torn = launch(tmp_path, "torn", program, *preload, "--recovery", "resend:7", *faults)
+    assert kills(tmp_path, "torn") >= len(storm)
+    for of in (*calm, *torn):
+        assert (of["step"], of["epoch"], of["least"], of["most"], of["seen"]) == (45, 3, 3, 3, 900)
+    assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
+    for a, b in zip(calm, torn, strict=True):
+        assert losses(a["log"]) == losses(b["log"])
+
+
+def losses(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a trainer's log without its measured times."""
+    return [{k: v for k, v in of.items() if "runtime" not in k and "per_second" not in k} for of in log]
 
 
 class Recorder(transformers.TrainerCallback):
@@ -144,7 +165,35 @@ class Model(torch.nn.Module):
         return {"loss": (self.layers(x) ** 2).mean()}
 
 
-def trainer_of(folder: Path, recorder: Any, end: int = 24, stream: bool = False, **settings: Any) -> Any:
+class Varied(list[Any]):
+    """Samples that differ from epoch to epoch."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __getitem__(self, i: Any) -> Any:
+        of = super().__getitem__(i)
+        return of | {"x": of["x"] * (1 + self.epoch)}
+
+
+def collate_with_noise(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Draw random numbers while batches are read, like a collator that masks."""
+    of = collate(samples)
+    return of | {"x": of["x"] * torch.rand(4)}
+
+
+def trainer_of(
+    folder: Path,
+    recorder: Any,
+    end: int = 24,
+    stream: bool = False,
+    kind: type[list[Any]] = list,
+    collator: Any = collate,
+    scaler: float = 0,
+    **settings: Any,
+) -> Any:
     """Return the trainer of a program that has just started."""
     torch.manual_seed(1)
     args = transformers.TrainingArguments(
@@ -157,13 +206,18 @@ def trainer_of(folder: Path, recorder: Any, end: int = 24, stream: bool = False,
             "disable_tqdm": True,
             "save_strategy": "no",
             "use_cpu": True,
+            "label_names": ["id"],  # so that evaluations compute the loss
+            "prediction_loss_only": True,
             **settings,
         },
     )
-    dataset = Stream(end) if stream else data(end)
-    return transformers.Trainer(
-        Model(), args, train_dataset=dataset, eval_dataset=data(4), data_collator=collate, callbacks=[recorder]
+    dataset = Stream(end) if stream else kind(data(end))
+    trainer = transformers.Trainer(
+        Model(), args, train_dataset=dataset, eval_dataset=data(4), data_collator=collator, callbacks=[recorder]
     )
+    if scaler:  # accelerate creates one only for a GPU
+        trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=scaler, growth_interval=1)
+    return trainer
 
 
 @pytest.mark.parametrize(
@@ -238,6 +292,116 @@ def test_goes_on_from_drafts(
     assert ends[0] == ends[1]
 
 
+@pytest.mark.parametrize(
+    ("settings", "deaths"),
+    [
+        ({"max_steps": 17, "collator": collate_with_noise, "logging_steps": 4}, (4, 6, 12, 16, 9999)),
+        ({"num_train_epochs": 4, "gradient_accumulation_steps": 2, "bf16": True, "kind": Varied}, (3, 5, 8, 11)),
+        (
+            {
+                "num_train_epochs": 3,
+                "lr_scheduler_type": "reduce_lr_on_plateau",
+                "lr_scheduler_kwargs": {"patience": 0, "cooldown": 1, "mode": "max"},
+                "eval_strategy": "steps",
+                "eval_steps": 2,
+                "eval_on_start": True,
+            },
+            (5, 6, 12, 17),
+        ),
+        ({"max_steps": 17, "train_sampling_strategy": "group_by_length", "lr_scheduler_type": "cosine"}, (8, 15)),
+        ({"num_train_epochs": 3, "dataloader_num_workers": 1, "dataloader_persistent_workers": True}, (7, 15)),
+        ({"max_steps": 11, "stream": True, "end": 100, "gradient_accumulation_steps": 2}, (5, 9, 9999)),
+        ({"max_steps": 12, "scaler": 2.0**60, "max_grad_norm": 0}, (5, 9)),  # some steps overflow and are skipped
+    ],
+)
+def test_data_parallel_goes_on(tmp_path: Path, settings: dict[str, Any], deaths: tuple[int, ...]) -> None:
+    ends = []
+    for name, fates in (("calm", ()), ("torn", deaths)):
+        made: dict[int, tuple[float, list[int]]] = {}
+        begun = []
+
+        def life(job: perdure.Job, number: int) -> Any:
+            recorder = Recorder(fates[number] if number < len(fates) else None)  # noqa: B023
+            trainer = trainer_of(tmp_path, recorder, **settings)
+            try:
+                perdure.hf.DataParallelCallback(job).train(trainer)
+            finally:
+                begun.append(min(recorder.steps, default=9999))  # noqa: B023
+                made.update(recorder.steps)  # noqa: B023
+            return trainer
+
+        trainer = lives(tmp_path / name, life, len(fates), "--recovery", "checkpoint:2")
+        assert begun[0] == 1
+        assert not fates or max(begun) > 1
+        assert sorted(made) == list(range(1, trainer.state.max_steps + 1))
+        ends.append((made, losses(trainer.state.log_history[:-1]), hash_of(trainer.model)))
+    assert ends[0] == ends[1]
+
+
+def test_as_the_trainer_alone(tmp_path: Path) -> None:
+    """One slot trains like the trainer without perdure."""
+    settings = {"num_train_epochs": 2, "gradient_accumulation_steps": 4, "end": 40, "weight_decay": 0.1}
+    alone = trainer_of(tmp_path, Recorder(None), **settings)
+    alone.train()
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        trainer = trainer_of(tmp_path, Recorder(None), **settings)
+        perdure.hf.DataParallelCallback(job).train(trainer)
+    assert hash_of(trainer.model) == hash_of(alone.model)
+    assert losses(trainer.state.log_history[:-1]) == losses(alone.state.log_history[:-1])
+
+
+def test_data_parallel_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that takes over after the last step does not train again."""
+    keep = perdure.DataParallel._keep_end
+
+    def keep_and_die(of: Any) -> None:
+        keep(of)
+        monkeypatch.undo()
+        raise Death
+
+    monkeypatch.setattr(perdure.DataParallel, "_keep_end", keep_and_die)
+
+    def life(job: perdure.Job, number: int) -> Any:
+        trainer = trainer_of(
+            tmp_path,
+            Recorder(None),
+            num_train_epochs=9,
+            eval_strategy="steps",
+            eval_steps=3,
+            metric_for_best_model="loss",
+        )
+        trainer.add_callback(transformers.EarlyStoppingCallback(2, 99))  # no later loss counts as better than the first
+        perdure.hf.DataParallelCallback(job).train(trainer)
+        return trainer
+
+    assert lives(tmp_path, life, 1, "--recovery", "checkpoint:1").state.global_step == 9
+
+
+RESUMED = """
+import os, sys
+from pathlib import Path
+import perdure.hf
+sys.path[:0] = [os.environ["TESTS"], os.environ["TESTS"] + "/torch"]
+from test_hf import Recorder, hash_of, trainer_of
+with perdure.start() as job:
+    trainer = trainer_of(Path.cwd(), Recorder(None), max_steps=20, lr_scheduler_type="constant")
+    perdure.hf.DataParallelCallback(job).train(trainer)
+open(sys.argv[1], "w").write(hash_of(trainer.model))
+"""
+
+
+def test_resumed_with_more_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTS", str(Path(__file__).parents[1]))
+    hashes = {}
+    for steps in (9, 12, 20):  # an epoch has 6
+        with perdure.start(out=tmp_path / str(steps), recovery="checkpoint:4", clocks=1000, args=SMALL) as job:
+            trainer = trainer_of(tmp_path, Recorder(None), max_steps=steps, lr_scheduler_type="constant")
+            perdure.hf.DataParallelCallback(job).train(trainer)
+        hashes[steps] = hash_of(trainer.model)
+    assert resume(tmp_path, "9", RESUMED) == hashes[20]
+    assert resume(tmp_path, "12", RESUMED) == hashes[20]
+
+
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
@@ -303,6 +467,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             callback.train(trainer, resume_from_checkpoint=True)
         for name, value, said in (
             ("load_best_model_at_end", True, "load_best_model_at_end: slots would end with different models"),
+            ("save_strategy", "best", "all slots would write checkpoints"),
             ("ignore_data_skip", True, "ignore_data_skip"),
             ("auto_find_batch_size", True, "choose a batch size"),
             ("_n_gpu", 2, "the trainer has 2 GPUs"),
@@ -324,6 +489,22 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         short = trainer_of(tmp_path, Recorder(None), max_steps=11, stream=True)
         with pytest.raises(perdure.UsageError, match="at step 6 of 11"):
             callback.train(short)
+        job.end_job()
+
+
+def test_data_parallel_refused(tmp_path: Path) -> None:
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        callback = perdure.hf.DataParallelCallback(job)
+        trainer = trainer_of(tmp_path, Recorder(None), max_steps=3)
+        with pytest.raises(perdure.UsageError, match="resume_from_checkpoint"):
+            callback.train(trainer, resume_from_checkpoint=True)
+        with pytest.raises(perdure.UsageError, match=r"call the callback's train\(trainer\)"):
+            trainer_of(tmp_path, perdure.hf.DataParallelCallback(job), max_steps=3).train()
+        short = trainer_of(tmp_path, Recorder(None), max_steps=11, stream=True)
+        with pytest.raises(perdure.UsageError, match="at step 6 of 11"):
+            callback.train(short)
+        with pytest.raises(perdure.UsageError, match="has been used already"):
+            callback.train(trainer_of(tmp_path, Recorder(None), max_steps=3))
         job.end_job()
 
 

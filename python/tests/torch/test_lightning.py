@@ -13,17 +13,21 @@ from typing import Any
 
 import pytest
 from conftest import SMALL, Cluster
-from launched import Death, begins, hash_of, kills, launch
+from launched import Death, begins, hash_of, kills, launch, lives, resume
 
 import perdure
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("lightning")
 import lightning.pytorch as pl  # noqa: E402
-from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
+from lightning.pytorch.callbacks import (  # noqa: E402
+    EarlyStopping,
+    GradientAccumulationScheduler,
+    StochasticWeightAveraging,
+)
 from lightning.pytorch.plugins import MixedPrecision  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
 import perdure.lightning  # noqa: E402
@@ -77,7 +81,7 @@ with perdure.start() as job:
     total = Total()
     trainer = L.Trainer(
         accelerator="cpu", devices=1, max_epochs=3, accumulate_grad_batches=2, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, callbacks=[total, perdure.lightning.DiLoCoCallback(job, sync_every=5)],
+        enable_progress_bar=False, callbacks=[total, CALLBACK],
     )
     trainer.fit(model, DataLoader(part, batch_size=5, shuffle=True), DataLoader(part[:10], batch_size=5))
     clock = job.now
@@ -95,9 +99,10 @@ with open(f"{sys.argv[1]}.{rank}", "w") as f:
 
 
 def test_same_model_through_kills(tmp_path: Path) -> None:
-    calm = launch(tmp_path, "calm", TRAIN)
+    program = TRAIN.replace("CALLBACK", "perdure.lightning.DiLoCoCallback(job, sync_every=5)")
+    calm = launch(tmp_path, "calm", program)
     storm = ("server:0@clock:2", "worker:0@clock:3", "worker:1@clock:7")
-    torn = launch(tmp_path, "torn", TRAIN, "--recovery", "resend:20", *(f"--fault=kill:{kill}" for kill in storm))
+    torn = launch(tmp_path, "torn", program, "--recovery", "resend:20", *(f"--fault=kill:{kill}" for kill in storm))
     assert kills(tmp_path, "torn") == len(storm)
     for of in (*calm, *torn):
         assert (of["step"], of["epoch"], of["clock"]) == (45, 3, 10)  # the first clock was for the weights
@@ -107,6 +112,22 @@ def test_same_model_through_kills(tmp_path: Path) -> None:
     assert [of["begun"] for of in calm] == [0, 0]
     assert torn[0]["begun"] >= 10
     assert torn[1]["begun"] >= 30
+    assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
+
+
+def test_same_model_with_its_own_optimizer(tmp_path: Path) -> None:
+    program = TRAIN.replace("CALLBACK", "perdure.lightning.DataParallelCallback(job)")
+    preload = ("--preload", "torch,lightning.pytorch,perdure.torch")
+    calm = launch(tmp_path, "calm", program, *preload)
+    storm = ("worker:0@clock:9", "server:0@clock:20", "worker:1@clock:32")
+    faults = [f"--fault=kill:{kill}" for kill in storm]
+    torn = launch(tmp_path, "torn", program, *preload, "--recovery", "resend:7", *faults)
+    assert kills(tmp_path, "torn") >= len(storm)
+    for of in (*calm, *torn):
+        assert (of["step"], of["epoch"], of["least"], of["most"], of["seen"]) == (45, 3, 3, 3, 900)
+        for step, rate in of["rates"].items():
+            assert rate == pytest.approx(0.1 * 0.9 ** int(step)), step
+    assert torn[0]["begun"] > 0
     assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
 
 
@@ -201,6 +222,12 @@ def loader_of(kind: str) -> Any:
             Numbers(30), batch_size=4, shuffle=True, num_workers=1, persistent_workers=True
         ),
         "stream": lambda: DataLoader(Stream(), batch_size=4),
+        "drawn": lambda: DataLoader(  # draws indices 32 at a time, in the middle of an epoch
+            Numbers(30),
+            batch_size=4,
+            sampler=RandomSampler(Numbers(30), True, 40, torch.Generator().manual_seed(5)),
+        ),
+        "noisy": lambda: DataLoader(Numbers(30), batch_size=4, shuffle=True, collate_fn=noisy),
     }[kind]()
 
 
@@ -296,6 +323,144 @@ def test_goes_on_from_drafts(
         assert sorted(made) == list(range(1, steps + 1))
         ends.append((made, hash_of(module)))
     assert ends[0] == ends[1]
+
+
+class Measured(Module):
+    """Lowers its rate by the mean loss of an epoch, and draws random numbers while it reads."""
+
+    def training_step(self, batch: Any, _: int) -> Any:
+        loss = super().training_step(batch, _)
+        self.log("train", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), 0.1)
+        kept = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "max", 0.5, patience=0)
+        how = {"scheduler": kept, "monitor": self.scheduler, "interval": "epoch"}
+        if self.scheduler == "loss":  # of the last validation, at each step
+            how |= {"interval": "step", "frequency": 3, "strict": False}
+        return {"optimizer": optimizer, "lr_scheduler": how}
+
+
+class Both(Module):
+    """Two optimizers, under manual optimization."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch: Any, _: int) -> Any:
+        first, second = self.optimizers()
+        first.zero_grad()
+        second.zero_grad(set_to_none=False)
+        self.manual_backward((self.layers(batch[1]) ** 2).mean())
+        first.step()
+        second.step()
+        self.lr_schedulers().step()
+
+    def configure_optimizers(self) -> Any:
+        first = torch.optim.SGD(self.layers[0].parameters(), 0.1, momentum=0.9)
+        second = torch.optim.AdamW([p for layer in self.layers[1:] for p in layer.parameters()], 0.01)
+        return [first, second], [torch.optim.lr_scheduler.ExponentialLR(first, 0.9)]
+
+
+def noisy(samples: list[Any]) -> Any:
+    """Draw random numbers while batches are read, like a collator that masks."""
+    ids, x = torch.utils.data.default_collate(samples)
+    return ids, x * torch.rand(4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "settings", "deaths", "steps"),
+    [
+        ("noisy", lambda: Module("step"), {"max_epochs": 4, "limit_train_batches": 6}, (4, 8, 9, 16, 9999), 24),
+        ("plain", lambda: Module("epoch"), {"max_steps": 17, "precision": "bf16-mixed"}, (3, 10, 9999), 17),
+        ("stateful", lambda: Module("step"), {"max_steps": 21, "accumulate_grad_batches": 2}, (4, 7, 15), 21),
+        ("persistent", lambda: Module("estimated"), {"max_epochs": 3}, (5, 16), 24),
+        ("stream", lambda: Module("step"), {"max_epochs": 2}, (5, 8, 12), 16),
+        ("drawn", lambda: Module("step"), {"max_epochs": 2}, (9, 10, 11, 19), 20),
+        ("plain", lambda: Module("step"), {"max_epochs": 2, "plugins": "float16"}, (5, 11), 16),
+        ("plain", lambda: Measured("train"), {"max_epochs": 4}, (5, 8, 14, 30), 32),
+        ("plain", lambda: Measured("loss"), {"max_epochs": 3, "val_check_interval": 4}, (4, 8, 13, 14), 24),
+        ("plain", lambda: Both(""), {"max_epochs": 2}, (10, 24), 16),
+        ("plain", lambda: Module("step"), {"max_epochs": 4, "scheduling": {0: 1, 2: 2}}, (9, 19, 23), 24),
+    ],
+)
+def test_data_parallel_goes_on(
+    tmp_path: Path, kind: str, module: Any, settings: dict[str, Any], deaths: tuple[int, ...], steps: int
+) -> None:
+    ends = []
+    for name, fates in (("calm", ()), ("torn", deaths)):
+        made: dict[int, tuple[float, list[int]]] = {}
+        begun = []
+
+        def life(job: perdure.Job, number: int) -> Any:
+            torch.manual_seed(1)
+            of, recorder = module(), Recorder(fates[number] if number < len(fates) else None)  # noqa: B023
+            given = dict(settings)
+            if "plugins" in settings:
+                scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=1)
+                given["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
+            callbacks = [recorder, perdure.lightning.DataParallelCallback(job)]
+            if "scheduling" in given:
+                callbacks.append(GradientAccumulationScheduler(given.pop("scheduling")))
+            trainer = trainer_of(tmp_path, callbacks, **given)
+            try:
+                trainer.fit(of, loader_of(kind), DataLoader(Numbers(8), batch_size=4))
+            finally:
+                begun.append(min(recorder.steps, default=9999))  # noqa: B023
+                made.update(recorder.steps)  # noqa: B023
+            assert trainer.global_step == steps * len(trainer.optimizers)
+            return of
+
+        of = lives(tmp_path / name, life, len(fates), "--recovery", "checkpoint:2")
+        assert begun[0] == len(of.trainer.optimizers)
+        assert not fates or max(begun) > begun[0]
+        assert len(made) == steps
+        ends.append((made, of.trainer.callback_metrics, hash_of(of)))
+    assert ends[0] == ends[1]
+
+
+def test_as_the_trainer_alone(tmp_path: Path) -> None:
+    """One slot trains like the trainer without perdure."""
+    hashes = []
+    for alone in (True, False):
+        with contextlib.nullcontext() if alone else perdure.start(out=tmp_path / "run", args=SMALL) as job:
+            torch.manual_seed(1)
+            module, callbacks = Module("epoch"), [] if alone else [perdure.lightning.DataParallelCallback(job)]
+            trainer = trainer_of(tmp_path, callbacks, max_epochs=2, accumulate_grad_batches=3, gradient_clip_val=0.5)
+            torch.manual_seed(2)
+            trainer.fit(module, loader_of("plain"), DataLoader(Numbers(8), batch_size=4))
+        hashes.append(hash_of(module))
+    assert hashes[0] == hashes[1]
+
+
+RESUMED = """
+import os, sys
+from pathlib import Path
+import perdure.lightning, torch
+sys.path[:0] = [os.environ["TESTS"], os.environ["TESTS"] + "/torch"]
+from test_lightning import Module, hash_of, loader_of, trainer_of
+torch.set_num_threads(1)
+with perdure.start() as job:
+    torch.manual_seed(1)
+    module = Module("step")
+    trainer = trainer_of(Path.cwd(), [perdure.lightning.DataParallelCallback(job)], SETTINGS)
+    trainer.fit(module, loader_of("plain"))
+open(sys.argv[1], "w").write(hash_of(module))
+"""
+
+
+@pytest.mark.parametrize(("name", "first", "whole"), [("max_epochs", 2, 3), ("max_steps", 11, 24)])
+def test_resumed_with_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, first: int, whole: int) -> None:
+    monkeypatch.setenv("TESTS", str(Path(__file__).parents[1]))
+    hashes = {}
+    for end in (first, whole):
+        with perdure.start(out=tmp_path / str(end), recovery="checkpoint:4", clocks=1000, args=SMALL) as job:
+            torch.manual_seed(1)
+            module = Module("step")
+            trainer = trainer_of(tmp_path, [perdure.lightning.DataParallelCallback(job)], **{name: end})
+            trainer.fit(module, loader_of("plain"))
+        hashes[end] = hash_of(module)
+    assert resume(tmp_path, str(first), RESUMED.replace("SETTINGS", f"{name}={whole}")) == hashes[whole]
 
 
 class Terminated(Module):
@@ -405,6 +570,55 @@ def test_other_callbacks_go_on(tmp_path: Path) -> None:
     cluster.end()
 
 
+def test_data_parallel_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that takes over after the last step does not train again."""
+    keep = perdure.DataParallel._keep_end
+
+    def keep_and_die(of: Any) -> None:
+        keep(of)
+        monkeypatch.undo()
+        raise Death
+
+    monkeypatch.setattr(perdure.DataParallel, "_keep_end", keep_and_die)
+
+    def life(job: perdure.Job, number: int) -> Any:
+        early = EarlyStopping("loss", patience=3, min_delta=99)
+        torch.manual_seed(1)
+        callbacks = [early, Recorder((20, None, None)[number]), perdure.lightning.DataParallelCallback(job)]
+        trainer = trainer_of(tmp_path, callbacks, max_epochs=10)
+        trainer.fit(Module("step"), loader_of("plain"), DataLoader(Numbers(8), batch_size=4))
+        return trainer
+
+    assert lives(tmp_path, life, 2, "--recovery", "checkpoint:1").global_step == 4 * 8
+
+
+ENDS = """
+import json, os, sys
+from pathlib import Path
+import perdure.lightning
+import torch
+sys.path[:0] = [os.environ["TESTS"], os.environ["TESTS"] + "/torch"]
+from launched import hash_of
+from test_lightning import Both, Module, loader_of, trainer_of
+torch.set_num_threads(1)
+out, rank = Path(sys.argv[1]), int(os.environ["PERDURE_SLOT"])
+with perdure.start() as job:
+    torch.manual_seed(rank)
+    module = Both("") if "manual" in out.name else Module("step")
+    trainer = trainer_of(out.parent / str(rank), [perdure.lightning.DataParallelCallback(job)], max_epochs=2 + rank)
+    trainer.fit(module, loader_of("plain"))
+Path(f"{out}.{rank}").write_text(json.dumps([trainer.global_step // len(trainer.optimizers), hash_of(module)]))
+"""
+
+
+def test_another_slot_ends_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTS", str(Path(__file__).parents[1]))
+    for name in ("automatic", "manual"):
+        first, second = launch(tmp_path, name, ENDS)
+        assert first == second
+        assert first[0] == 16
+
+
 def test_job_ends_first(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, "--workers", "1", "--servers", "1", "--clocks", "3")
     with cluster.join(0) as job:
@@ -454,6 +668,58 @@ def test_refused(tmp_path: Path) -> None:
             fit(Plateau("step"))
         with pytest.raises(perdure.UsageError, match="some loaders have state_dict and some do not"):
             fit(Module("step"), [loader_of("plain"), loader_of("stateful")])
+        job.end_job()
+
+
+class Lazy(Both):
+    """Makes a step of its optimizers only now and then."""
+
+    def training_step(self, batch: Any, _: int) -> Any:
+        self.manual_backward((self.layers(batch[1]) ** 2).mean())
+
+
+class Gan(Both):
+    def training_step(self, batch: Any, _: int) -> Any:
+        for optimizer in self.optimizers():
+            self.manual_backward((self.layers(batch[1]) ** 2).mean())
+            optimizer.step()
+
+
+class Iterating(Module):
+    def training_step(self, dataloader_iter: Any) -> Any:
+        return super().training_step(next(dataloader_iter)[0], 0)
+
+
+class Quasi(Module):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.LBFGS(self.parameters())
+
+
+class Hiding(pl.Callback):
+    def on_save_checkpoint(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("module", "loader", "settings", "said"),
+    [
+        (Lazy, "plain", {}, "made no step of an optimizer"),
+        (Gan, "plain", {}, "second backward pass"),
+        (Iterating, "plain", {}, "instead of dataloader_iter"),
+        (Quasi, "plain", {}, "LBFGS"),
+        (Module, "two", {}, "2 training loaders"),
+        (Module, "plain", {"callbacks": [Hiding()]}, "Hiding has its state in on_save_checkpoint"),
+        (Module, "plain", {"callbacks": [StochasticWeightAveraging(0.1)]}, "omit StochasticWeightAveraging"),
+        (Module, "plain", {"reload_dataloaders_every_n_epochs": 1}, "omit reload_dataloaders_every_n_epochs"),
+    ],
+)
+def test_data_parallel_refused(tmp_path: Path, module: Any, loader: str, settings: dict[str, Any], said: str) -> None:
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        given = {"max_epochs": 2} | settings
+        callbacks = [*given.pop("callbacks", ()), perdure.lightning.DataParallelCallback(job)]
+        loaders = [loader_of("plain"), loader_of("plain")] if loader == "two" else loader_of(loader)
+        with pytest.raises(perdure.UsageError, match=said):
+            trainer_of(tmp_path, callbacks, **given).fit(module("step"), loaders)
         job.end_job()
 
 
