@@ -171,6 +171,7 @@ class DataParallel(_Training):
         self._counts = False  # whether the program loops over steps, which counts them
         self._count = self._made = 0  # steps of the job, and of this process
         self._versions: list[tuple[str, torch.Tensor, int]] = []  # of the shared tensors at the mark
+        self._may_be_left = False  # whether the step's first backward pass has not begun
         self._poisoned = ""  # the parameter whose mean is not finite
         self._stepped: set[int] = set()  # optimizers that have made their step since the last synchronised pass
         self._begin()
@@ -351,8 +352,8 @@ class DataParallel(_Training):
     def _batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         batches = iter(loader)  # before the mark, so that the state is not that of an abandoned pass
         while True:
+            self._resume_random()  # before the mark, whose state has them
             self._mark()
-            self._resume_random()
             try:
                 batch = next(batches)
             except StopIteration:
@@ -381,10 +382,10 @@ class DataParallel(_Training):
                     f"step {self._count} made no synchronised backward pass of the model's output: each iteration over "
                     "steps must make one"
                 )
+            self._resume_random()
             self._mark()
             if self._over:
                 raise self._done()
-            self._resume_random()
             yield self._count
 
     @contextlib.contextmanager
@@ -418,7 +419,7 @@ class DataParallel(_Training):
         if not self._repeats and not now.ended:
             self._refuse_share(now.share)
         self._frozen.check([*self._shared, *self._state])
-        self._open, self._synced = True, False
+        self._open, self._synced, self._may_be_left = True, False, True
         self._made += 1
         ends = not self._repeats and (now.save_due or 0 < now.end == now.clock + 1)
         if ends or (self._copies and not self._repeats):
@@ -495,9 +496,25 @@ class DataParallel(_Training):
             self.job._save(kept)
         if self._pass is not None:
             raise UsageError("a backward pass of this step has failed; exit, and start this program again")
+        if self._made <= _CHECKED:
+            for t in outputs:
+                t.register_hook(self._refuse_left_gradients)
         if self.require_backward_grad_sync:
             for t in outputs:
                 t.register_hook(self._output_gradient)
+
+    def _refuse_left_gradients(self, _: torch.Tensor) -> None:
+        """Raise UsageError if a step's first backward pass adds to gradients of an earlier step: they are not saved."""
+        left, self._may_be_left = self._may_be_left, False
+        if not left or self._repeats or not self._open:
+            return
+        for i, p in enumerate(self._parameters):
+            if i not in self._ready and p.grad is not None and not p.grad.is_sparse and bool(p.grad.any()):
+                raise UsageError(
+                    f"the step begins with a gradient of {self._names[i]} that an earlier step has left: call "
+                    "zero_grad before each step's first backward pass; to add up the gradients of several passes, make all but "
+                    "the last within no_sync"
+                )
 
     def _output_gradient(self, _: torch.Tensor) -> None:
         """Let the backward pass that reaches an output end with the exchange. It may reach those of several calls."""

@@ -476,6 +476,7 @@ def test_own_table(tmp_path: Path, where: str) -> None:
                 model(torch.ones(1, 2)).sum().backward()
                 if where == "step":
                     counts.inc([step], [[1.0]])
+                optimizer.zero_grad()
             total: list[float] = counts.get_run(0, 10).ravel().tolist()  # with updates that are not sent yet
         return total
 
@@ -917,6 +918,21 @@ def test_refused_in_a_step(one: perdure.Job, name: str) -> None:
             exec(code, {"model": model, "optimizer": optimizer, "training": training, "X": X})
 
 
+@pytest.mark.parametrize("how", ["no step", "no zero_grad", "no_sync"])
+def test_refuses_left_gradients(one: perdure.Job, how: str) -> None:
+    """A replacement process would lack the gradients of the earlier step."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with refuses("an earlier step has left"), perdure.DataParallel(one, model, optimizer) as training:
+        for _ in training.steps(3):
+            if how == "no_sync":
+                with training.no_sync():
+                    model(X).sum().backward()
+            model(X).sum().backward()
+            if how != "no step":
+                optimizer.step()
+
+
 def test_refuses_uncounted_rates(one: perdure.Job) -> None:
     """A counter of the program would start from 0 in a replacement process."""
     model, count = nn.Linear(3, 2), 0
@@ -928,6 +944,7 @@ def test_refuses_uncounted_rates(one: perdure.Job) -> None:
             optimizer.param_groups[0]["lr"] = 0.1 / count
             model(x).sum().backward()
             optimizer.step()
+            optimizer.zero_grad()
 
 
 def test_refuses_uncounted_epochs(one: perdure.Job) -> None:
@@ -941,6 +958,7 @@ def test_refuses_uncounted_epochs(one: perdure.Job) -> None:
             for x in training.batches(loader):
                 model(x).sum().backward()
                 optimizer.step()
+                optimizer.zero_grad()
 
 
 def test_failed_backward(one: perdure.Job) -> None:
@@ -1084,10 +1102,13 @@ def test_forgets(one: perdure.Job) -> None:
         for _ in training.steps(2):
             model(X).sum().backward()
             optimizer.step()
+            optimizer.zero_grad()
     assert hooks(model, optimizer) == 0
     model(X).sum().backward()
     optimizer.step()
+    optimizer.zero_grad()
     optimizer.step()
+    optimizer.zero_grad()
     gone = weakref.ref(model)
     del model, optimizer, training
     gc.collect()
