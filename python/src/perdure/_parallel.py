@@ -270,6 +270,13 @@ class DataParallel(_Training):
             copied = _state.decode(self._copy.bytes.data, views=True)
             self._load_shared(copied["shared"], views=True)
             self._take_buffers(copied["buffers"])
+            # In the repeated step, what the program does next may depend on schedules and counters.
+            for optimizer, groups in zip(self._optimizers, own["rates"], strict=True):
+                for group, values in zip(optimizer.param_groups, groups, strict=True):
+                    group.update(values)
+            for of, small in zip(self._shared, own["objects"], strict=True):
+                if small is not None:
+                    load(of, _merged(small, of.state_dict()))
         for of, state in zip(self._state, own["state"], strict=True):
             load(of, state)
         self._loaders.loaded()
@@ -444,7 +451,7 @@ class DataParallel(_Training):
             "over": over,
         }
         if not whole:
-            return {"own": own}
+            return {"own": own | {"rates": _rates_of(self._optimizers), "objects": [_small(of) for of in self._shared]}}
         return {"own": own, "shared": self._shared_state(), "buffers": [b.clone() for b in self._buffers_now()]}
 
     def _shared_state(self) -> dict[str, Any]:
@@ -512,8 +519,8 @@ class DataParallel(_Training):
             if i not in self._ready and p.grad is not None and not p.grad.is_sparse and bool(p.grad.any()):
                 raise UsageError(
                     f"the step begins with a gradient of {self._names[i]} that an earlier step has left: call "
-                    "zero_grad before each step's first backward pass; to add up the gradients of several passes, make all but "
-                    "the last within no_sync"
+                    "zero_grad before each step's first backward pass; to add up gradients of several passes, make "
+                    "all but the last within no_sync"
                 )
 
     def _output_gradient(self, _: torch.Tensor) -> None:
@@ -638,7 +645,7 @@ class DataParallel(_Training):
             raise self._cut_off()
         total, senders = float(flags[0]), int(flags[1])
         if senders != self._share.of:
-            if self.job.ended:
+            if now.ended:
                 raise self._cut_off()
             raise UsageError(
                 f"{self._share.of - senders} of {self._share.of} slots sent no gradients in this clock: all slots must "
@@ -878,6 +885,43 @@ class _Flags:
         if senders > _MOST_COMPARED:
             return True
         return all(senders * int(flags[6 + i]) == int(flags[2 + i]) ** 2 for i in range(4))
+
+
+_SMALL = 16  # max number of values of a tensor that is saved with each update
+_LARGE = "perdure: not saved"
+
+
+def _rates_of(optimizers: Sequence[Optimizer]) -> list[list[dict[str, Any]]]:
+    """Return the settings of all parameter groups, such as learning rates."""
+    return [[{k: v for k, v in group.items() if k != "params"} for group in of.param_groups] for of in optimizers]
+
+
+def _small(of: Stateful) -> Any:
+    """Return an object's state without large tensors, or None for a module, which has nothing else."""
+    return None if isinstance(of, nn.Module) else copy.deepcopy(_without_large(of.state_dict()))
+
+
+def _without_large(state: Any) -> Any:
+    if isinstance(state, (torch.Tensor, np.ndarray)):
+        return state if math.prod(state.shape) <= _SMALL else _LARGE
+    if isinstance(state, dict):
+        return type(state)({key: _without_large(of) for key, of in state.items()})
+    if isinstance(state, (list, tuple)):
+        return type(state)(_without_large(of) for of in state)
+    return state
+
+
+def _merged(small: Any, state: Any) -> Any:
+    """Return a state with the values of small, where it has them."""
+    if isinstance(small, str) and small == _LARGE:
+        return state
+    if isinstance(small, dict):
+        known = state if isinstance(state, dict) else {}
+        return type(small)({key: _merged(of, known.get(key)) for key, of in small.items()})
+    if isinstance(small, (list, tuple)):
+        items = state if isinstance(state, (list, tuple)) and len(state) == len(small) else [None] * len(small)
+        return type(small)(_merged(of, was) for of, was in zip(small, items, strict=True))
+    return small
 
 
 def _copied(state: Any, into: Any) -> Any:

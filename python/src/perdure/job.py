@@ -474,7 +474,7 @@ class Job:
     def now(self) -> int:
         """The clock to work on."""
         self._asked = True
-        return self._agent.call(_agent.NOW).a
+        return self._agent.call(_agent.NOW).a - int(self._repeats)
 
     def at(self, clock: int) -> None:
         """Set the clock at which an observer reads. It also becomes ``now``, and discards cached rows.
@@ -500,7 +500,7 @@ class Job:
     def ended(self) -> bool:
         """Reports whether the slot's work has ended. From then on ``clock`` keeps returning the same clock."""
         self._asked = True
-        return self._now().ended
+        return not self._repeats and self._now().ended
 
     def end_job(self) -> None:
         """Ask the job to end as soon as every slot can, for example because the goal is reached."""
