@@ -20,13 +20,13 @@ import (
 // saves a copy for the next process. If no process has that state any more, the job rolls back to a checkpoint.
 type SharedState struct{ c *Client }
 
-// NewSharedState returns the access of a client to the shared state.
+// NewSharedState returns access to the shared state of a client's program.
 func NewSharedState(c *Client) SharedState { return SharedState{c} }
 
 // sharedMark is what this process knows about its shared state and about processes that need a copy. Its zero value is
 // that of a process without shared state.
 type sharedMark struct {
-	clock  perdure.Clock   // at whose start the shared state was as it is now; 0: the program lacks it
+	clock  perdure.Clock   // the clock whose start the shared state belongs to; 0: the program lacks it
 	seen   []slotstate.Key // copies that the view has named so far
 	passed []slotstate.Key // copies of earlier clocks than clock was when the view named them
 	saved  []slotstate.Key
@@ -35,6 +35,9 @@ type sharedMark struct {
 // copies yields the copies that a view wants from a slot, with their clocks. A copy has the name of the process that
 // needs it, with number 0, so the states that this process saves itself supersede it.
 func copies(v *protocol.View, from perdure.Slot, yield func(k slotstate.Key, at perdure.Clock) bool) {
+	if from < 0 { // an observer
+		return
+	}
 	for i := range v.Slots {
 		sl := &v.Slots[i]
 		k := slotstate.Key{Slot: perdure.Slot(i), Generation: v.Generation, Incarnation: sl.Incarnation}
@@ -71,9 +74,15 @@ func (m *sharedMark) wanted(v *protocol.View, own perdure.Slot) (want slotstate.
 
 // Mark records that the program has the shared state of the start of the current clock. The program must not change it
 // before it has read the rows that the clock's updates change.
+//
+// Without a store that this machine can reach, Mark does nothing: all roll back when a process dies.
 func (s SharedState) Mark() {
+	unreachable := s.c.saves.CheckReachable()
 	l := s.c.lock()
 	defer s.c.mu.Unlock()
+	if unreachable != nil || l.out.Phase().IsOver() { // IsOver: also after a rollback, of which the program will learn
+		return
+	}
 	first := l.shared.clock == 0
 	if l.shared.clock != l.out.Clock() {
 		l.shared.clock, l.shared.saved = l.out.Clock(), nil
@@ -109,8 +118,7 @@ func (s SharedState) Save(ctx context.Context, n int64, write func(ctx context.C
 		l := s.c.lock()
 		defer s.c.mu.Unlock()
 		err := l.waits.Until(ctx, func() (bool, error) {
-			now, found := l.shared.wanted(&l.view, l.slot)
-			return !found || now != want, l.usable()
+			return !slices.Contains(l.shared.seen, want), l.usable()
 		})
 		cancel(cmp.Or(err, errUnneeded))
 	}()
@@ -138,10 +146,19 @@ func (s SharedState) AwaitCopy(ctx context.Context) (size int64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	pause := shortestPause
 	size, err = s.c.saves.AwaitCopy(ctx, k, func() error {
 		l := s.c.lock()
 		defer s.c.mu.Unlock()
-		return cmp.Or(l.waits.Pause(ctx, copyPause), l.usable())
+		if err := cmp.Or(l.waits.Pause(ctx, pause), l.usable()); err != nil {
+			return err
+		}
+		if l.view.Slots[l.slot].Source == 0 {
+			return fmt.Errorf("%w: no process saves the shared state of clock %d for worker:%d", perdure.ErrUsage,
+				l.out.Clock(), l.slot)
+		}
+		pause = min(pause+pause/8, longestPause)
+		return nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("worker: %w", err)
@@ -169,5 +186,8 @@ func (s SharedState) ownCopy() (slotstate.Key, error) {
 	return k, cmp.Or(l.requireSlot(clocks), l.usable())
 }
 
-// copyPause is the pause between two looks for a copy in the job's store.
-const copyPause = 50 * time.Millisecond
+// The pauses between two looks for a copy in the job's store.
+const (
+	shortestPause = 50 * time.Millisecond
+	longestPause  = time.Second
+)

@@ -258,7 +258,7 @@ func (cu *cuts) collectCut() {
 	for i := range v.Shards {
 		p.Epochs = append(p.Epochs, v.Shards[i].Epoch)
 	}
-	cu.job.publishing, cu.job.publishedStates = cut, nil
+	cu.job.publishing, cu.job.formerStates, cu.job.publishedStates = cut, cu.job.publishedStates, nil
 	for _, g := range segments {
 		cu.job.publishedStates = append(cu.job.publishedStates, protocol.StateNames(g.States)...)
 	}

@@ -49,6 +49,7 @@ type jobState struct {
 	recovering      map[Kind]*numberSet      // slots and server indices that get a "serving" event once they work again
 	publishing      perdure.Clock            // the cut being published; -1: none
 	publishedStates []string                 // the slot states that the latest published checkpoint refers to
+	formerStates    []string                 // those of the one before it
 	complete        bool
 	pausedAt        uint64 // the first revision that asks for a pause
 	mutations       mutation.Set

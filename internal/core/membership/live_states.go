@@ -43,5 +43,8 @@ func (c *Core) LiveStates() *slotstate.LiveSet {
 			h.AddReports(homes[i], newest)
 		}
 	}
+	if !j.traits.EarlyAck {
+		h.Supersede(j.formerStates...)
+	}
 	return h
 }

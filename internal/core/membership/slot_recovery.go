@@ -67,7 +67,7 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 	if !known && fa.record.SavesAtCuts(slot) && !fa.job.complete { // all of its state
 		var why string
 		if next.Source, why = fa.chooseSource(slot, start); next.Source == 0 {
-			return why, false
+			return why, why == ""
 		}
 	}
 	next.Decided, next.Start = true, start

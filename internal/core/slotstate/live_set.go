@@ -72,6 +72,16 @@ func (h *LiveSet) AddReports(slots []perdure.Slot, newest [][]string) {
 	}
 }
 
+// Supersede records states that all holders of their slots' home shards have received, whatever is in their rows now: a
+// state may also travel with an update, and then no report names an object.
+func (h *LiveSet) Supersede(names ...string) {
+	for _, name := range names {
+		if k, ok := ParseName(name); ok && h.slots[k.Slot].none {
+			h.slots[k.Slot] = slotReports{oldest: k}
+		}
+	}
+}
+
 // Any reports whether any state is known to be needed.
 func (h *LiveSet) Any() bool { return len(h.names) > 0 }
 

@@ -187,7 +187,7 @@ func (a *Agent) call(ctx, life context.Context, end func(), r *request, files []
 	if c == nil {
 		return failed(usageErrorf("the first call must be the hello"))
 	}
-	return a.execute(ctx, c, r)
+	return a.execute(ctx, life, c, r)
 }
 
 // open adds a channel.

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// execute executes a call of a program that has joined.
-func (a *Agent) execute(ctx context.Context, c *worker.Client, r *request) reply {
+// execute executes a call of a program that has joined, until ctx ends. life ends with the program.
+func (a *Agent) execute(ctx, life context.Context, c *worker.Client, r *request) reply {
 	switch r.op {
 	case opTable:
 		return a.table(ctx, c, r.text)
@@ -37,7 +37,7 @@ func (a *Agent) execute(ctx context.Context, c *worker.Client, r *request) reply
 	case opAwaitSlots:
 		return answer(c.AwaitSlots(ctx))
 	case opSaveState, opLoadState, opFetch, opStreamState, opStatePiece, opCopied:
-		return a.states(ctx, c, r)
+		return a.states(ctx, life, c, r)
 	case opReport:
 		if c.Slot() < 0 {
 			return failed(usageErrorf("an observer has no slot to report for"))
@@ -224,7 +224,7 @@ func (a *Agent) stored(ctx context.Context, t *worker.Table, r *request) reply {
 }
 
 // states saves a slot state or loads the saved one.
-func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply {
+func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) reply {
 	switch r.op {
 	case opSaveState:
 		b, done, err := a.arena.acquire(r.args[0], r.args[2], 1)
@@ -242,8 +242,7 @@ func (a *Agent) states(ctx context.Context, c *worker.Client, r *request) reply 
 			return answer(c.SaveStateFrom(s.size, s.write, func() { close(s.ended) }))
 		}
 		a.all.Go(func() {
-			// The client's end ends it as well.
-			s.err = worker.NewSharedState(c).Save(context.WithoutCancel(ctx), s.size, s.write)
+			s.err = worker.NewSharedState(c).Save(life, s.size, s.write)
 			close(s.ended)
 		})
 		return reply{}
