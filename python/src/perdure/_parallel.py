@@ -166,7 +166,10 @@ class DataParallel(_Training):
         self._over = False  # whether the slot's work had ended at the mark
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
         self._repeats = False  # whether this process first repeats a step
-        self._copy: Lot | None = None  # the shared state of the next mark, until this process gets there
+        self._copy: Lot | None = None  # the shared state of the next mark, until that mark's forward pass
+        self._before_copy: list[Any] = []  # what is small of the shared objects, before the copy was loaded
+        self._own: dict[str, Any] | None = None  # the own state of the mark, until the update carries it
+        self._after: Any = None  # the random numbers at the end of the backward pass that is repeated
         self._random: Any = None  # the random numbers of the state that was loaded, until the first mark
         self._counts = False  # whether the program loops over steps, which counts them
         self._count = self._made = 0  # steps of the job, and of this process
@@ -274,9 +277,8 @@ class DataParallel(_Training):
             for optimizer, groups in zip(self._optimizers, own["rates"], strict=True):
                 for group, values in zip(optimizer.param_groups, groups, strict=True):
                     group.update(values)
-            for of, small in zip(self._shared, own["objects"], strict=True):
-                if small is not None:
-                    load(of, _merged(small, of.state_dict()))
+            self._load_small(own["objects"])
+            self._after = own["after"]
         for of, state in zip(self._state, own["state"], strict=True):
             load(of, state)
         self._loaders.loaded()
@@ -291,17 +293,30 @@ class DataParallel(_Training):
             if self._sampler is not None:
                 self._sampler._repeat()
 
-    def _load_shared(self, shared: dict[str, Any], views: bool = False) -> None:
-        """Load a shared state. views: whether its tensors refer to memory that is needed again."""
+    def _load_shared(self, shared: dict[str, Any], views: bool = False, objects: bool = True) -> None:
+        """Load a shared state.
+
+        Args:
+            shared: The state.
+            views: Whether its tensors refer to memory that is needed again.
+            objects: Whether to load the states of the objects in ``shared=`` as well.
+        """
         _refuse_other_number("optimizers", len(shared["optimizers"]), len(self._optimizers))
         _refuse_other_number("shared", len(shared["objects"]), len(self._shared))
         with torch.no_grad():
             for p, value in zip(self._parameters, shared["parameters"], strict=True):
                 p.copy_(value)
-        for of, state in zip(
-            [*self._optimizers, *self._shared], [*shared["optimizers"], *shared["objects"]], strict=True
-        ):
+        pairs: list[tuple[Any, Any]] = [*zip(self._optimizers, shared["optimizers"], strict=True)]
+        if objects:
+            pairs += zip(self._shared, shared["objects"], strict=True)
+        for of, state in pairs:
             load(of, _copied(state, of.state_dict()) if views else state)
+
+    def _load_small(self, objects: Sequence[Any]) -> None:
+        """Load what _small has returned of the shared objects."""
+        for of, small in zip(self._shared, objects, strict=True):
+            if small is not None:
+                load(of, _merged(small, of.state_dict()))
 
     def _hook(self) -> None:
         """Install the hooks in PyTorch. They do not keep the model alive."""
@@ -330,12 +345,17 @@ class DataParallel(_Training):
 
             return args, kwargs | {"closure": checked}
 
+        def stepped(*_: Any) -> None:
+            if (of := owner()) is not None and of._copy is not None:  # the step is repeated
+                of._load_shared(_state.decode(of._copy.bytes.data, views=True)["shared"], views=True, objects=False)
+
         # model.compile() would compile the hook as well.
         self._undo.append(self.model.register_forward_hook(torch.compiler.disable(forward)).remove)
         for i, p in enumerate(self._parameters):
             self._undo.append(p.register_post_accumulate_grad_hook(functools.partial(ready, i)).remove)
         for i, optimizer in enumerate(self._optimizers):
             self._undo.append(optimizer.register_step_pre_hook(functools.partial(step, i)).remove)
+            self._undo.append(optimizer.register_step_post_hook(stepped).remove)
 
     # The loop
 
@@ -419,8 +439,8 @@ class DataParallel(_Training):
             )
         if self._copy is not None and not self._repeats:
             # The repeated step has computed with this state already, and has changed it.
+            self._before_copy = [_small(of) for of in self._shared]
             self._load_shared(_state.decode(self._copy.bytes.data, views=True)["shared"], views=True)
-            self._copy = None
         now = self.job._now(mark=self._copies and not self._repeats)
         self._over = not self._repeats and now.ended
         if not self._repeats and not now.ended:
@@ -429,8 +449,10 @@ class DataParallel(_Training):
         self._open, self._synced, self._may_be_left = True, False, True
         self._made += 1
         ends = not self._repeats and (now.save_due or 0 < now.end == now.clock + 1)
-        if ends or (self._copies and not self._repeats):
-            self._kept = _state.Encoded(self._captured(whole=ends))
+        if ends:
+            self._kept = _state.Encoded(self._captured())
+        elif self._copies and not self._repeats:
+            self._own = self._captured(whole=False)["own"]
         whole = ends or self._made <= _CHECKED
         tensors = self._shared_tensors() if whole else zip(self._names, self._parameters, strict=True)
         self._versions = [(name, t, t._version) for name, t in tensors]
@@ -438,7 +460,10 @@ class DataParallel(_Training):
     def _unmark(self) -> None:
         """Drop the mark at an epoch's end: the code after it belongs to no step."""
         if not self._ready:
-            self._open, self._kept = False, None
+            self._open, self._kept, self._own = False, None, None
+            if self._copy is not None and not self._repeats:
+                # The copy belongs to the mark after this code. Of its values, this code needs the weights.
+                self._load_small(self._before_copy)
 
     def _captured(self, whole: bool = True, over: bool = False) -> dict[str, Any]:
         """Return the state of this moment: the whole of it, or the slot's own. over: after the last step."""
@@ -498,6 +523,8 @@ class DataParallel(_Training):
                 "over batches or steps, make one synchronised pass in each step, use no_sync for others, and evaluate "
                 "under torch.no_grad()"
             )
+        if self._open and not self._repeats:
+            self._copy = None
         if self._kept is not None:
             kept, self._kept = self._kept, None
             self.job._save(kept)
@@ -601,8 +628,12 @@ class DataParallel(_Training):
         self._versions = []
         if not self._repeats:
             self._exchange(each)
-        elif self._sampler is not None:
-            self._sampler._after_clock(advanced=False)
+        else:
+            if self._sampler is not None:
+                self._sampler._after_clock(advanced=False)
+            if self._after is not None:  # draws may have depended on the weights
+                _set_random(self._after)
+                self._after = None
         self._take_means()
         self._repeats = self.job._repeats = False
         self._ready.clear()
@@ -627,6 +658,12 @@ class DataParallel(_Training):
             self._gradients.inc_run(self._rows.starts[i], place.numpy())
         self._flag_table.inc_run(0, self._flags.written(self._weight(), self._ready, self._checksum()))
         self._send_buffers()
+        if self._own is not None:
+            own, self._own = self._own, None
+            state: dict[str, Any] = {"own": own | {"after": _random()}}
+            if before.end == before.clock + 1:  # unknown at the mark; forward and backward only read the shared state
+                state |= {"shared": self._shared_state(), "buffers": self._buffers_of_mark()}
+            self.job._save(_state.Encoded(state))
         self.job.clock()
         now = self.job._now()
         if now.generation != before.generation:
@@ -754,6 +791,14 @@ class DataParallel(_Training):
         if self._buffers is not None and self.job.share.rank == 0:
             self._buffer_table.inc_run(0, self._values_of_buffers(self._buffers))
 
+    def _buffers_of_mark(self) -> list[torch.Tensor]:
+        """Return the buffers at the start of the step."""
+        if self._buffers is None or self._buffer_values is None:
+            return [b.clone() for b in self._buffers_now()]
+        self._buffers.tensors = [torch.empty_like(b) for b in self._buffers_now()]
+        self._buffers.take(self._buffer_values)
+        return self._buffers.tensors
+
     def _values_of_buffers(self, buffers: _Bytes) -> np.ndarray[Any, Any]:
         buffers.tensors = self._buffers_now()
         values = np.zeros((buffers.rows, _DIM), np.float32)
@@ -775,6 +820,7 @@ class DataParallel(_Training):
     def _cut_off(self) -> Done:
         """End the slot's work in the middle of a step that does not count, and undo its changes of buffers."""
         self._take_buffers(self._buffer_values)
+        self._repeats = self.job._repeats = False  # this process saves the state of the job's end, like the others
         return self._done()
 
     def _done(self) -> Done:
