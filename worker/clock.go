@@ -229,8 +229,8 @@ func (c *Client) Settle(ctx context.Context) error {
 
 // SaveDue reports whether a checkpoint will be taken at the end of the current clock. A program that saves its state at
 // a high cost may set Config.SavesAtCuts and call SaveState only in such clocks, before Clock. If its process then
-// dies, the whole job rolls back to the last checkpoint, whose state LoadState returns. A job without checkpoints
-// rejects SavesAtCuts.
+// dies, the whole job rolls back to the last checkpoint, whose state LoadState returns, unless the programs have a
+// SharedState. A job without checkpoints rejects SavesAtCuts.
 func (c *Client) SaveDue() bool {
 	l := c.lock()
 	defer c.mu.Unlock()

@@ -80,7 +80,7 @@ func (s SharedState) Mark() {
 	unreachable := s.c.saves.CheckReachable()
 	l := s.c.lock()
 	defer s.c.mu.Unlock()
-	if unreachable != nil || l.out.Phase().IsOver() { // IsOver: also after a rollback, of which the program will learn
+	if unreachable != nil || l.out.Phase().IsOver() { // IsOver: also if the job was rolled back
 		return
 	}
 	first := l.shared.clock == 0

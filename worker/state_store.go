@@ -179,8 +179,8 @@ func (s *stateStore) Load(ctx context.Context, ref slotstate.Ref) (state []byte,
 	return state, err
 }
 
-// AwaitCopy waits until the store has the state with a key, and returns its size. pause waits between two looks for it;
-// its error ends the wait.
+// AwaitCopy waits until the store has the state with a key, and returns its size. It calls pause between two looks for
+// the state. An error of pause ends the wait.
 func (s *stateStore) AwaitCopy(ctx context.Context, key slotstate.Key, pause func() error) (size int64, err error) {
 	var ended error
 	err = s.retry(ctx, "read", key.Slot, func(in store.Store) (err error) {

@@ -18,8 +18,8 @@ type WorkerStatus struct {
 	Clock      perdure.Clock      `json:"clock"`
 	// Finished reports whether all updates of clocks < Clock are applied and the worker will send no more.
 	Finished bool `json:"finished"`
-	// Mark is the clock whose start the program's shared state belongs to, if the program can save it for a process that
-	// lacks it; 0: it cannot.
+	// Mark is the clock whose start the program's shared state belongs to. The program can then save the state for a
+	// process that lacks it; 0: it cannot.
 	Mark perdure.Clock `json:"mark,omitempty"`
 	// Passed reports that the view names this process as the source of shared state that it no longer had when it
 	// received the view.

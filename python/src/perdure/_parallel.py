@@ -167,7 +167,7 @@ class DataParallel(_Training):
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
         self._repeats = False  # whether this process first repeats a step
         self._copy: Lot | None = None  # the shared state of the next mark, until that mark's forward pass
-        self._before_copy: list[Any] = []  # what is small of the shared objects, before the copy was loaded
+        self._before_copy: list[Any] = []  # of the shared objects: what _small returned before the copy was loaded
         self._own: dict[str, Any] | None = None  # the own state of the mark, until the update carries it
         self._after: Any = None  # the random numbers at the end of the backward pass that is repeated
         self._random: Any = None  # the random numbers of the state that was loaded, until the first mark
@@ -183,7 +183,7 @@ class DataParallel(_Training):
         self._hook()
         if self._sampler is not None:
             self._sampler._owner = weakref.ref(self)
-        job._trained = True
+        job._trained = job._saves_end = True
 
     def _tables(self, job: Job) -> None:
         """Create the tables. All slots must have the same ones."""
@@ -442,7 +442,7 @@ class DataParallel(_Training):
             self._before_copy = [_small(of) for of in self._shared]
             self._load_shared(_state.decode(self._copy.bytes.data, views=True)["shared"], views=True)
         now = self.job._now(mark=self._copies and not self._repeats)
-        self._over = not self._repeats and now.ended
+        self._over = not self._repeats and (now.ended or self.job._end_wanted)
         if not self._repeats and not now.ended:
             self._refuse_share(now.share)
         self._frozen.check([*self._shared, *self._state])
@@ -824,7 +824,7 @@ class DataParallel(_Training):
         return self._done()
 
     def _done(self) -> Done:
-        self._ending.cut = True
+        self._ending.cut = not self.job._end_wanted  # otherwise this program has ended the job itself
         return Done("the slot's work has ended; leave the training loop")
 
     def _step_without_samples(self) -> None:
@@ -1029,8 +1029,8 @@ def _refuse_recovery(recovery: str) -> None:
     if not keeps or "partial" in options.split(","):
         why = "loses updates without a rollback" if keeps or kind == "scar" else "keeps no checkpoints"
         raise UsageError(
-            f"recovery {recovery} {why}, but with DataParallel all roll back to a checkpoint when a process of a slot "
-            "dies: choose resend:auto, checkpoint:C or chain:N,checkpoint:C, or use ServerOptimizer or DiLoCo"
+            f"recovery {recovery} {why}, but with DataParallel all roll back to a checkpoint when their processes die: "
+            "choose resend:auto, checkpoint:C or chain:N,checkpoint:C, or use ServerOptimizer or DiLoCo"
         )
 
 

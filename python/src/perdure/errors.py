@@ -64,7 +64,7 @@ class _Cancelled(PerdureError):
 
 
 class _CopyWanted(PerdureError):
-    """A read has not waited on, because another process needs a copy of this program's shared state."""
+    """A read ended early, because another process needs a copy of this program's shared state."""
 
 
 #: The exception for each error code of a reply. Code 0 means success.

@@ -368,6 +368,8 @@ class Job:
         self._sending: Sending | None = None  # of a large state of the current clock
         self._inced = False  # whether this process has deltas of the current clock, which would die with it
         self._asked = False  # whether the program reads the job's clock
+        self._saves_end = False  # whether DataParallel ends the job, in a clock that has the state after the last step
+        self._end_wanted = False  # whether DataParallel ends the job at the next mark
         self._repeats = False  # whether the program repeats a step whose updates have been applied, so none are sent
         self._trained = False  # whether a DataParallel, ServerOptimizer or DiLoCo trains a model in this job
         self._saves_at_cuts = False  # whether a checkpoint needs a state that only this program has
@@ -500,11 +502,14 @@ class Job:
     def ended(self) -> bool:
         """Reports whether the slot's work has ended. From then on ``clock`` keeps returning the same clock."""
         self._asked = True
-        return not self._repeats and self._now().ended
+        return not self._repeats and (self._end_wanted or self._now().ended)
 
     def end_job(self) -> None:
         """Ask the job to end as soon as every slot can, for example because the goal is reached."""
-        self._agent.call(_agent.END_JOB)
+        if self._saves_end:
+            self._end_wanted = True
+        else:
+            self._agent.call(_agent.END_JOB)
 
     def epochs(self, count: int) -> Iterator[int]:
         """Yield the epochs from the current one to ``count`` - 1: 0 at first, a later one in a replacement process."""
@@ -559,7 +564,7 @@ class Job:
         """Ask the job to end, and finish the remaining clocks without work. between runs before each clock ends."""
         begun = now = self._now()
         if not now.ended:
-            self.end_job()
+            self._agent.call(_agent.END_JOB)
         while not now.ended:
             between()
             self.clock()

@@ -418,6 +418,95 @@ def test_copies_schedules(tmp_path: Path) -> None:
     assert (events.count('"kind":"copying"'), events.count('"kind":"rollback"')) == (len(deaths), 0)
 
 
+#: Random draws depend on the weights, a buffer and a log follow them, and shared objects change at an epoch's end.
+EPOCHS_OF_FOUR = """
+import hashlib, json, sys
+import perdure, torch
+from torch import nn
+from torchdata.stateful_dataloader import StatefulDataLoader
+torch.set_num_threads(1)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+        self.register_buffer("slow", torch.zeros(2, 4))
+
+    def forward(self, x):
+        return self.linear(x) + 0.1 * x @ self.slow.T
+
+def digest(model):
+    return hashlib.sha256(b"".join(v.numpy().tobytes() for v in model.state_dict().values())).hexdigest()[:16]
+
+with perdure.start() as job:
+    torch.manual_seed(4)
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
+    average = torch.optim.swa_utils.AveragedModel(model)
+    loader = StatefulDataLoader(torch.randn(16, 4), batch_size=4, shuffle=True)
+    log = {}
+    with perdure.DataParallel(job, model, optimizer, shared=[scheduler, average], state=[loader]) as training:
+        for epoch in job.epochs(70):
+            for x in training.batches(loader):
+                rate = nn.functional.softplus(model(x)) + 0.05
+                torch.distributions.Gamma(rate, 1.0).rsample().square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                with torch.no_grad():
+                    model.slow.mul_(0.9).add_(model.linear.weight, alpha=0.1)
+                log[job.now] = digest(model.linear)
+            scheduler.step()
+            average.update_parameters(model)
+    result = [digest(model), digest(average), scheduler.get_last_lr(), log]
+with open(f"{sys.argv[1]}.{job.slot}", "w") as f:
+    json.dump(result, f)
+"""
+
+
+def test_copies_are_exact(tmp_path: Path) -> None:
+    flags = (*PRELOAD, "--recovery", "checkpoint:1000")
+    undisturbed = launch(tmp_path, "calm", EPOCHS_OF_FOUR, *flags)
+    deaths = ["worker:0@clock:57", "worker:1@clock:114", "worker:0@clock:177", "worker:1@clock:236"]
+    got = launch(tmp_path, "storm", EPOCHS_OF_FOUR, *flags, *(f"--fault=kill:{of}" for of in deaths))
+    for one, calm_one in zip(got, undisturbed, strict=True):
+        assert one[:3] == calm_one[:3]
+        assert one[3].items() <= calm_one[3].items()
+    assert '"kind":"copying"' in (tmp_path / "storm.run" / "events.jsonl").read_text()
+
+
+def test_end_job(tmp_path: Path) -> None:
+    """A resumed run continues from the state after the last step."""
+    program = """
+import json, sys
+import perdure, torch
+torch.set_num_threads(1)
+with perdure.start() as job:
+    torch.manual_seed(4)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    with perdure.DataParallel(job, model, optimizer) as training:
+        for step in training.steps(20):
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if step == END:
+                job.end_job()
+                assert job.ended
+with open(f"{sys.argv[1]}.{job.slot}", "w") as f:
+    json.dump([p.tolist() for p in model.parameters()], f)
+"""
+    flags = (*PRELOAD, "--recovery", "checkpoint:100")
+    whole = launch(tmp_path, "whole", program.replace("END", "99"), *flags)
+    assert launch(tmp_path, "first", program.replace("END", "7"), *flags) != whole
+    again = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "-q", "--clocks", "1000", *PRELOAD]
+    again += ["--out", str(tmp_path / "again.run"), "--resume", str(tmp_path / "first.run")]
+    (tmp_path / "train.py").write_text(program.replace("END", "99"))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    subprocess.run([*again, str(tmp_path / "train.py"), str(tmp_path / "again")], env=environment, check=True)
+    assert [json.loads((tmp_path / f"again.{slot}").read_text()) for slot in range(2)] == whole
+
+
 @pytest.mark.parametrize("deaths", [["worker:0@clock:9", "worker:1@clock:9"], ["worker:*@clock:9", "server:0@clock:9"]])
 def test_nobody_to_copy_from(tmp_path: Path, deaths: list[str]) -> None:
     """If both die, or the source dies before its copy is complete, all roll back."""
