@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/agent"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -35,7 +37,7 @@ func TestAgentIsWatched(t *testing.T) {
 	awaitReady(t, dir, addr, false)
 	hello := make([]byte, 40) // call 1 and its numeric arguments
 	binary.LittleEndian.PutUint16(hello, 1)
-	_, err = here.Write(append(hello, `{"protocol":5}`...))
+	_, err = here.Write(fmt.Appendf(hello, `{"protocol":%d}`, agent.Protocol))
 	must(t, err)
 	answer := make([]byte, 64<<10)
 	n, err := here.Read(answer)
