@@ -135,7 +135,8 @@ class DataParallel(_Training):
         _separate_generators(self._state, job.slot)
         self._loaders = Loaders(self._state, self._sampler)
         # Other objects may depend on the loss, which the repeated step would compute with the weights of the next one.
-        self._copies = all(is_loader(of) for of in self._state) if copy is None else copy
+        loaders = (torch.utils.data.DataLoader, torch.utils.data.Sampler)
+        self._copies = all(isinstance(of, loaders) for of in self._state) if copy is None else copy
         self._left: Callable[[], Left | None] = self._loaders.left
         self._closures = False  # whether an optimizer's step runs the closure that computes the gradients, once
         self._state.append(job._epochs if self._sampler is None else self._sampler)

@@ -1057,6 +1057,23 @@ def test_refused_in_a_step(one: perdure.Job, name: str) -> None:
             exec(code, {"model": model, "optimizer": optimizer, "training": training, "X": X})
 
 
+class Losses(Kept):
+    """An average of losses that can be iterated over, like a loader."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([self.n])
+
+
+def test_copies_only_with_loaders(one: perdure.Job) -> None:
+    """An object that may depend on the loss would differ in a replacement process."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = StatefulDataLoader(torch.ones(3, 3), batch_size=1)
+    training = perdure.DataParallel(one, model, optimizer, state=[loader, Losses()])
+    assert not training._copies
+    training._let_go()
+
+
 @pytest.mark.parametrize("how", ["no step", "no zero_grad", "no_sync"])
 def test_refuses_left_gradients(one: perdure.Job, how: str) -> None:
     """A replacement process would lack the gradients of the earlier step."""
