@@ -151,3 +151,17 @@ func TestNext(t *testing.T) {
 		t.Error("the next state has the gap")
 	}
 }
+
+// TestSupersede checks that states older than one of a former checkpoint are garbage although no holder reports an
+// object, and that a report, a needed state and an unknown slot take precedence.
+func TestSupersede(t *testing.T) {
+	name := func(slot perdure.Slot, number uint64) string { return key(slot, 1, 1, number).Name() }
+	h := slotstate.NewLiveSet(1)
+	h.Retain(name(0, 2))
+	h.AddReports([]perdure.Slot{0, 1}, [][]string{{name(1, 3)}})
+	h.Supersede(name(0, 4), name(1, 9), name(2, 9))
+	all := []string{name(0, 1), name(0, 2), name(0, 4), name(0, 5), name(1, 2), name(1, 4), name(2, 1)}
+	if got, want := h.Garbage(all), []string{name(0, 1), name(1, 2)}; !reflect.DeepEqual(got, want) {
+		t.Errorf("garbage is %q, want %q", got, want)
+	}
+}
