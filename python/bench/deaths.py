@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import torch
+from steps import model_of
 from torch import nn
 
 import perdure
@@ -39,11 +40,7 @@ def process(out: str, count: int, large: bool) -> None:
     imported = time.monotonic()
     torch.set_num_threads(1)
     torch.manual_seed(3)
-    wide = 8192 if large else 2048
-    model = nn.Sequential(
-        nn.Linear(1024, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, wide * 3 // 4 + 64),
-        nn.ReLU(), nn.Linear(wide * 3 // 4 + 64, 200),
-    )  # fmt: skip
+    model = model_of(large)
     adam = torch.optim.AdamW(model.parameters(), 1e-4)
     times = []
     with perdure.start() as job:
@@ -56,7 +53,15 @@ def process(out: str, count: int, large: bool) -> None:
                 nn.functional.cross_entropy(model(x), y).backward()
                 adam.step()
                 times.append(time.monotonic())
-        phases = {"created": created(), "imported": imported, "begun": begun, "loaded": loaded, "times": times}
+        count = sum(p.numel() for p in model.parameters())
+        phases = {
+            "parameters": count,
+            "created": created(),
+            "imported": imported,
+            "begun": begun,
+            "loaded": loaded,
+            "times": times,
+        }
         Path(f"{out}.{job.slot}").write_text(json.dumps(phases))
 
 
@@ -93,16 +98,10 @@ def measure(a: argparse.Namespace) -> list[float]:
         intervals = [b - a for a, b in itertools.pairwise(times)]
         usual = statistics.median(intervals)
         stood = max(intervals) - usual
-        size = 12 * sum((i + 1) * o for i, o in _SHAPES[a.large])
+        size = 12 * its["parameters"]
         return [
             stood, its["begun"] - its["created"], its["loaded"] - its["begun"], usual, transfer(folder, size),
         ]  # fmt: skip
-
-
-_SHAPES = {
-    False: [(1024, 2048), (2048, 2048), (2048, 1600), (1600, 200)],
-    True: [(1024, 8192), (8192, 8192), (8192, 6208), (6208, 200)],
-}
 
 
 def main() -> None:

@@ -31,6 +31,15 @@ ALONE = 10  # steps without communication, and as many before these
 WARM = 40  # steps before those that are timed: until memory that is used again and again has been used once
 
 
+def model_of(large: bool) -> nn.Sequential:
+    """Return a network of 9.9 million parameters, or of 124 million."""
+    wide = 8192 if large else 2048
+    return nn.Sequential(
+        nn.Linear(1024, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, wide * 3 // 4 + 64),
+        nn.ReLU(), nn.Linear(wide * 3 // 4 + 64, 200),
+    )  # fmt: skip
+
+
 def timed(step: Callable[[], None], count: int) -> list[float]:
     """Seconds that each of some steps took."""
     found = []
@@ -45,11 +54,7 @@ def process(how: str, batch: int, count: int, out: str, on_servers: bool, large:
     """One of the processes. Rank 0 writes what it has seen."""
     torch.set_num_threads(1)
     torch.manual_seed(3)
-    wide = 8192 if large else 2048
-    model = nn.Sequential(
-        nn.Linear(1024, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, wide * 3 // 4 + 64),
-        nn.ReLU(), nn.Linear(wide * 3 // 4 + 64, 200),
-    )  # fmt: skip
+    model = model_of(large)
     adam: torch.optim.Optimizer
     schedule: torch.optim.lr_scheduler.LRScheduler
 
