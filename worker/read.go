@@ -119,6 +119,9 @@ func (l *locked) gather() (some bool) {
 		f := sh.frame(due.Frames[i].Kind)
 		f.Request, f.Clock = due.Frames[i].Request, due.Frames[i].Clock
 		f.Flags, f.Payload = due.Frames[i].Flags, due.Frames[i].Payload
+		if f.Kind == wire.KindLoad {
+			f.Slot = due.Frames[i].Slot
+		}
 		sh.reader.batch = append(sh.reader.batch, f)
 	}
 	for _, from := range due.Close {

@@ -16,8 +16,9 @@ import (
 
 // SharedState is the part of a program's state that is equal in the programs of all slots at the start of a clock, such
 // as the weights if each program computes them itself. A program saves its own state with each update, and the shared
-// state only in clocks that a checkpoint ends: see [Client.SaveDue]. If its process dies, the program of another slot
-// saves a copy for the next process. If no process has that state any more, the job rolls back to a checkpoint.
+// state only in clocks that a checkpoint ends, if it is the [SharedState.Saver]: see [Client.SaveDue]. If its process
+// dies, the program of another slot saves a copy for the next process. If no process has that state any more, the job
+// rolls back to a checkpoint. The first process of a slot that joins the job gets a copy in the same way.
 type SharedState struct{ c *Client }
 
 // NewSharedState returns access to the shared state of a client's program.
@@ -27,6 +28,8 @@ func NewSharedState(c *Client) SharedState { return SharedState{c} }
 // that of a process without shared state.
 type sharedMark struct {
 	clock  perdure.Clock   // the clock whose start the shared state belongs to; 0: the program lacks it
+	own    bool            // the program saves its own state with each update
+	needs  bool            // the program waits for a copy
 	seen   []slotstate.Key // copies that the view has named so far
 	passed []slotstate.Key // copies of earlier clocks than clock was when the view named them
 	saved  []slotstate.Key
@@ -72,11 +75,12 @@ func (m *sharedMark) wanted(v *protocol.View, own perdure.Slot) (want slotstate.
 	return want, found
 }
 
-// Mark records that the program has the shared state of the start of the current clock. The program must not change it
-// before it has read the rows that the clock's updates change.
+// Mark records that the program has the shared state of the start of a clock: the current one, or the one before, which
+// it repeats. The program must not change it before it has read the rows that the clock's updates change. own reports
+// whether the program saves its own state with each update. Otherwise, all roll back when its process dies.
 //
 // Without a store that this machine can reach, Mark does nothing: all roll back when a process dies.
-func (s SharedState) Mark() {
+func (s SharedState) Mark(clock perdure.Clock, own bool) {
 	unreachable := s.c.saves.CheckReachable()
 	l := s.c.lock()
 	defer s.c.mu.Unlock()
@@ -84,8 +88,9 @@ func (s SharedState) Mark() {
 		return
 	}
 	first := l.shared.clock == 0
-	if l.shared.clock != l.out.Clock() {
-		l.shared.clock, l.shared.saved = l.out.Clock(), nil
+	l.shared.own, l.shared.needs = own, false
+	if clock = min(clock, l.out.Clock()); l.shared.clock != clock {
+		l.shared.clock, l.shared.saved = clock, nil
 	}
 	if first {
 		l.notify()
@@ -139,13 +144,35 @@ func (s SharedState) Save(ctx context.Context, n int64, write func(ctx context.C
 
 var errUnneeded = errors.New("no process needs the copy any more")
 
+// Saver returns the slot whose program saves the shared state in the current clock, if a checkpoint ends it: the first
+// one that takes part in it.
+func (s SharedState) Saver() perdure.Slot {
+	l := s.c.lock()
+	defer s.c.mu.Unlock()
+	for i := range l.view.Slots {
+		if l.view.Slots[i].Has(l.out.Clock()) {
+			return perdure.Slot(i)
+		}
+	}
+	return l.slot
+}
+
+// LoadFrom returns the state that another slot's program saved before the current clock, as in [Client.LoadSaved].
+func (s SharedState) LoadFrom(ctx context.Context, slot perdure.Slot) (SavedState, error) {
+	return loadSaved(ctx, s.c, slot)
+}
+
 // AwaitCopy waits until another process has saved the shared state of the current clock for this one. It returns the
-// size in bytes.
+// size in bytes. If the job ends before this clock, it returns perdure.ErrDone.
 func (s SharedState) AwaitCopy(ctx context.Context) (size int64, err error) {
 	k, err := s.ownCopy()
 	if err != nil {
 		return 0, err
 	}
+	l := s.c.lock()
+	l.shared.needs = true
+	l.notify()
+	s.c.mu.Unlock()
 	pause := shortestPause
 	size, err = s.c.saves.AwaitCopy(ctx, k, func() error {
 		l := s.c.lock()
@@ -153,9 +180,8 @@ func (s SharedState) AwaitCopy(ctx context.Context) (size int64, err error) {
 		if err := cmp.Or(l.waits.Pause(ctx, pause), l.usable()); err != nil {
 			return err
 		}
-		if l.view.Slots[l.slot].Source == 0 {
-			return fmt.Errorf("%w: no process saves the shared state of clock %d for worker:%d", perdure.ErrUsage,
-				l.out.Clock(), l.slot)
+		if end := l.view.End; end > 0 && l.out.Clock() >= end {
+			return perdure.ErrDone
 		}
 		pause = min(pause+pause/8, longestPause)
 		return nil

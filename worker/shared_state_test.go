@@ -17,13 +17,13 @@ func marks(c *cluster) (ws []*worker.Client, ts []*worker.Table) {
 	ts = c.tables(ws)
 	for clock := range perdure.Clock(3) {
 		both(2, func(slot int) {
-			worker.NewSharedState(ws[slot]).Mark()
+			worker.NewSharedState(ws[slot]).Mark(ws[slot].Now(), true)
 			c.inc(ts[slot], 1)
 			c.clock(ws[slot], clock+1)
 		})
 		both(2, func(slot int) { c.get(ts[slot]) })
 	}
-	both(2, func(slot int) { worker.NewSharedState(ws[slot]).Mark() })
+	both(2, func(slot int) { worker.NewSharedState(ws[slot]).Mark(ws[slot].Now(), true) })
 	return ws, ts
 }
 
@@ -60,7 +60,7 @@ func TestSharedState(t *testing.T) {
 		if err != nil || string(got) != "shared" || next.Now() != 3 || next.Generation() != 1 {
 			t.Fatalf("at clock %d of generation %d, the copy is %q, %v", next.Now(), next.Generation(), got, err)
 		}
-		worker.NewSharedState(next).Mark()
+		worker.NewSharedState(next).Mark(next.Now(), true)
 		table := c.table(next)
 		c.inc(table, 1)
 		c.clock(next, 4)
@@ -86,5 +86,40 @@ func TestSharedStateLost(t *testing.T) {
 				t.Errorf("AwaitCopy gave %d, %v", n, err)
 			}
 		})
+	})
+}
+
+// TestLoadFrom checks that a slot's program gets the state that another one saved before the current clock, and not the
+// one that it saves in this clock.
+func TestLoadFrom(t *testing.T) {
+	inCluster(t, "bsp", "checkpoint:100", 2, 0, func(c *cluster) {
+		ws := c.workers()
+		ts := c.tables(ws)
+		save := func(state string) {
+			if err := ws[0].SaveState([]byte(state)); err != nil {
+				t.Error(err)
+			}
+		}
+		both(2, func(slot int) {
+			if slot == 0 {
+				save("first")
+			}
+			c.inc(ts[slot], 1)
+			c.clock(ws[slot], 1)
+			c.get(ts[slot])
+		})
+		save("second")
+		c.inc(ts[0], 1)
+		c.clock(ws[0], 2)
+		got, err := worker.NewSharedState(ws[1]).LoadFrom(c.ctx, 0)
+		if string(got.State) != "first" || got.Clock != 0 || err != nil {
+			t.Errorf("the state of clock %d is %q, %v", got.Clock, got.State, err)
+		}
+		if _, err := worker.NewSharedState(ws[1]).LoadFrom(c.ctx, 2); !errors.Is(err, perdure.ErrUsage) {
+			t.Errorf("a slot that does not exist gives %v", err)
+		}
+		if saver := worker.NewSharedState(ws[1]).Saver(); saver != 0 {
+			t.Errorf("slot %d saves the shared state", saver)
+		}
 	})
 }

@@ -101,8 +101,13 @@ func (c *Client) LoadState(ctx context.Context) ([]byte, error) {
 // job resumes from another run; and under resend:C,partial, after a worker and a server have died. The run's result
 // counts such states in states_lost.
 func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
+	return loadSaved(ctx, c, c.Slot())
+}
+
+// loadSaved returns the state that a slot's program saved before the current clock.
+func loadSaved(ctx context.Context, c *Client, slot perdure.Slot) (SavedState, error) {
 	for try := 1; ; try++ {
-		packed, others, err := c.savedState(ctx, try > 1)
+		packed, others, err := c.savedState(ctx, slot, try > 1)
 		if err != nil {
 			return SavedState{}, err
 		}
@@ -113,7 +118,9 @@ func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
 		switch {
 		case err == nil:
 			older := slotstate.MaxAge(got, others, c.Now())
-			c.saves.RecordLoaded(older)
+			if slot == c.Slot() {
+				c.saves.RecordLoaded(older)
+			}
 			return SavedState{got.State, got.Clock, older}, nil
 		case ctx.Err() != nil:
 			return SavedState{}, ctx.Err()
@@ -123,9 +130,11 @@ func (c *Client) LoadSaved(ctx context.Context) (SavedState, error) {
 	}
 }
 
-// savedState returns the slot's last saved state in packed form. If shards may lose states, it also returns the states
+// savedState returns a slot's last saved state in packed form. If shards may lose states, it also returns the states
 // that the other shards know of. If again is set it waits for a while first. The caller owns the slices.
-func (c *Client) savedState(ctx context.Context, again bool) (packed []byte, others [][]byte, err error) {
+func (c *Client) savedState(
+	ctx context.Context, slot perdure.Slot, again bool,
+) (packed []byte, others [][]byte, err error) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	if again {
@@ -136,22 +145,28 @@ func (c *Client) savedState(ctx context.Context, again bool) (packed []byte, oth
 	if err := cmp.Or(l.requireSlot(clocks), l.usable()); err != nil {
 		return nil, nil, err
 	}
-	if saved := l.out.SavedState(); saved != nil { // the replica may not have it yet
+	if slot < 0 || int(slot) >= len(l.view.Slots) {
+		return nil, nil, fmt.Errorf("%w: slot %d does not exist; the job has %d slots", perdure.ErrUsage, slot,
+			len(l.view.Slots))
+	}
+	if saved := l.out.SavedState(); saved != nil && slot == l.slot { // the replica may not have it yet
 		return slices.Clone(saved), nil, nil
 	}
-	home := placement.HomeShard(l.slot, len(l.shards))
+	home := placement.HomeShard(slot, len(l.shards))
 	from := []*reads.Shard{l.shards[home].rows}
 	for i := range l.shards {
 		if i != int(home) && l.traits.MayLoseUpdates() {
 			from = append(from, l.shards[i].rows)
 		}
 	}
-	call := l.reads.Load(from, l.out.Clock())
+	call := l.reads.Load(slot, from, l.out.Clock())
 	if err := l.await(ctx, call, l.usable); err != nil {
 		return nil, nil, err
 	}
 	defer call.Free()
 	all := call.Saved()
-	l.out.Loaded(all[0])
+	if slot == l.slot {
+		l.out.Loaded(all[0])
+	}
 	return all[0], all[1:], nil
 }

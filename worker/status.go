@@ -60,7 +60,7 @@ func (l *locked) status() protocol.WorkerStatus {
 			CommNs: int64(l.time.Comm()),
 		},
 		KeptBytes: retained, SaveSeconds: l.saving.took.Seconds(),
-		Mark: l.shared.clock, Passed: len(l.shared.passed) > 0,
+		Mark: l.shared.clock, Passed: len(l.shared.passed) > 0, SavesOwn: l.shared.own, NeedsCopy: l.shared.needs,
 		WaitReason:  cmp.Or(l.log.waits.Reason(), l.saving.WaitReason()),
 		Outage:      l.outages.now(l.shards, l.out.Queued()),
 		Unreachable: l.servers.contact.Unreachable(),

@@ -317,7 +317,7 @@ func (c *cluster) checkNamed(before, after *JobRecord) {
 		}
 		for i, w := range c.workers {
 			if w.up && w.granted && w.view.Generation == a.Generation && w.incarnation == a.Slots[i].Incarnation &&
-				w.clock > a.Named {
+				w.clock > max(a.Named, a.Slots[i].From) {
 				c.fail("cut %d is named, and slot %d works on clock %d", a.Named, i, w.clock)
 			}
 		}

@@ -446,7 +446,7 @@ const mostKept = 6
 
 func (c *cluster) workerStatus(w *fakeWorker, slot perdure.Slot) protocol.WorkerStatus {
 	st := protocol.WorkerStatus{Revision: w.view.Revision, Generation: w.view.Generation, Clock: w.clock}
-	st.Mark, st.Passed = c.sharing.reported(w, slot)
+	c.sharing.report(w, slot, &st)
 	least := slices.Min(w.acked)
 	end := w.view.EndClock(slot)
 	st.Finished = end > 0 && w.clock >= end && least >= end
@@ -482,13 +482,13 @@ func (c *cluster) work(index int) {
 	if !w.up || !w.granted || w.silent {
 		return
 	}
+	c.sharing.save(w, perdure.Slot(index))
 	if end := w.view.EndClock(perdure.Slot(index)); end > 0 && w.clock >= end || w.view.Pause {
 		return
 	}
 	if c.asksForEnd(w) {
 		return
 	}
-	c.sharing.save(w, perdure.Slot(index))
 	if w.sent == w.clock {
 		if !c.sharing.mark(c, w, perdure.Slot(index)) {
 			return

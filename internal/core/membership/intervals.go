@@ -88,7 +88,7 @@ func (ch *Change) Apply(slots []protocol.SlotView, at perdure.Clock) (
 	for i := range slots {
 		all[i] = slots[i].Interval
 	}
-	return slots, joined, past, checkCovered(all, at)
+	return slots, joined, past, checkCovered(all, at, false)
 }
 
 // endInterval ends a slot's membership interval at a clock.
@@ -119,13 +119,14 @@ func intervalUpTo(from, until perdure.Clock) protocol.Interval {
 	return protocol.Interval{From: from, Until: until}
 }
 
-// checkCovered returns an error if there is a clock, from the given one on, in which no slot would participate.
-func checkCovered(intervals []protocol.Interval, at perdure.Clock) error {
+// checkCovered returns an error if there is a clock, from the given one on, in which no slot would participate. If
+// shared is set, some slot must also have participated in the clock before: a slot that joins copies its state.
+func checkCovered(intervals []protocol.Interval, at perdure.Clock, shared bool) error {
 	sorted := slices.SortedFunc(slices.Values(intervals),
 		func(a, b protocol.Interval) int { return cmp.Compare(a.From, b.From) })
 	until := at // some slot works at each clock below it
 	for _, s := range sorted {
-		if s.From > until {
+		if s.From > until || shared && s.From == until && until > 0 {
 			break
 		}
 		if s.Until == 0 {
@@ -133,8 +134,11 @@ func checkCovered(intervals []protocol.Interval, at perdure.Clock) error {
 		}
 		until = max(until, s.Until)
 	}
-	return fmt.Errorf("%w: no worker would be left at clock %d; at least one must remain", perdure.ErrUsage,
-		until)
+	if shared {
+		return fmt.Errorf("%w: no worker that has the weights would be left at clock %d; one must remain until new "+
+			"workers have copied them", perdure.ErrUsage, until)
+	}
+	return fmt.Errorf("%w: no worker would be left at clock %d; at least one must remain", perdure.ErrUsage, until)
 }
 
 // Clock returns the clock at which a change takes effect, in a job whose slots work at one clock and that ends at

@@ -98,12 +98,14 @@ func TestSomeoneWorks(t *testing.T) {
 				intervals[i].Until = max(1, intervals[i].From+perdure.Clock(rng.IntN(5)))
 			}
 		}
-		at, want := perdure.Clock(rng.IntN(8)), true
+		at, shared, want := perdure.Clock(rng.IntN(8)), rng.IntN(2) > 0, true
 		for c := at; c < 20; c++ {
-			want = want && slices.ContainsFunc(intervals, func(s protocol.Interval) bool { return s.Has(c) })
+			want = want && slices.ContainsFunc(intervals, func(s protocol.Interval) bool {
+				return s.Has(c) && (!shared || c == 0 || s.Has(c-1))
+			})
 		}
-		if err := checkCovered(intervals, at); (err == nil) != want {
-			t.Fatalf("%+v from clock %d on: %v", intervals, at, err)
+		if err := checkCovered(intervals, at, shared); (err == nil) != want {
+			t.Fatalf("%+v from clock %d on, shared %v: %v", intervals, at, shared, err)
 		}
 	}
 }

@@ -242,6 +242,9 @@ func (f *JobRecord) Apply(ch Change, at perdure.Clock) (joined []int, err error)
 		f.Slots[i] = p
 	}
 	v.Roster++
+	if err == nil && f.SavesAtCuts(anySlot) {
+		err = checkCovered(v.Intervals(), at, true)
+	}
 	return joined, err
 }
 

@@ -278,7 +278,7 @@ func (c *cluster) drop(shard int) {
 
 // scale requests a change of members.
 func (c *cluster) scale(d deed) {
-	if c.sharing != nil || recovery.Of(c.job.Recovery).Traits().EarlyAck {
+	if recovery.Of(c.job.Recovery).Traits().EarlyAck {
 		return // its bases are replayed from the beginning here, for all slots
 	}
 	f := c.core.Record()

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
 )
 
@@ -18,6 +19,7 @@ import (
 type sharing struct {
 	whole  map[slotClock]bool         // updates with all of the state
 	copies map[newcomer]perdure.Clock // the saved copies: the clock of each
+	own    bool                       // programs save their own states with each update
 	any    bool                       // negative control: sources save the state of any clock
 }
 
@@ -38,12 +40,13 @@ type newcomer struct {
 // sharedState is the shared state of one process.
 type sharedState struct {
 	mark   perdure.Clock // the clock at whose start it was as it is now; 0: the process lacks it, or works on clock 0
+	waits  bool          // the process lacks it, and waits for a copy
 	seen   []newcomer    // which the view has named so far
 	passed []newcomer    // for which it no longer had the state when the view named them
 }
 
 func newSharing() *sharing {
-	return &sharing{whole: map[slotClock]bool{}, copies: map[newcomer]perdure.Clock{}}
+	return &sharing{whole: map[slotClock]bool{}, copies: map[newcomer]perdure.Clock{}, own: true}
 }
 
 // named returns the processes for which the view wants a worker to save its shared state, with their first clocks.
@@ -73,14 +76,14 @@ func (sh *sharing) received(w *fakeWorker, slot perdure.Slot) {
 	}
 }
 
-// reported returns the clock of a worker's shared state, and whether the view names a process for which the worker no
-// longer had the state.
-func (sh *sharing) reported(w *fakeWorker, slot perdure.Slot) (mark perdure.Clock, passed bool) {
+// report adds the worker's shared state to a status.
+func (sh *sharing) report(w *fakeWorker, slot perdure.Slot, st *protocol.WorkerStatus) {
 	if sh == nil {
-		return 0, false
+		return
 	}
 	list, _ := sh.named(w, slot)
-	return w.mark, slices.ContainsFunc(list, func(n newcomer) bool { return slices.Contains(w.passed, n) })
+	st.Mark, st.NeedsCopy, st.SavesOwn = w.mark, w.waits, w.mark > 0 && sh.own
+	st.Passed = slices.ContainsFunc(list, func(n newcomer) bool { return slices.Contains(w.passed, n) })
 }
 
 // save saves a worker's shared state for the processes that need it.
@@ -102,14 +105,18 @@ func (sh *sharing) mark(c *cluster, w *fakeWorker, slot perdure.Slot) bool {
 	if sh == nil {
 		return true
 	}
+	v := &w.view
+	saved := w.clock <= 1 || // at clock 1, the rows have the initial state
+		w.clock == v.Cut && v.Slots[slot].From < v.Cut || sh.whole[slotClock{slot, v.Generation, w.clock - 1}]
+	if w.mark == 0 && saved {
+		w.mark = max(0, w.clock-1) // the saved state is that of the clock before, which the process repeats
+	}
 	for i := range c.job.Shards {
 		if on := c.shard(w, i); on == nil || on.in == nil || on.in.MinClock() < w.clock {
 			return false
 		}
 	}
-	v := &w.view
-	first := max(v.Cut, v.Slots[slot].From, 1) // at clock 1, the rows have the initial state
-	if w.mark == 0 && w.clock > first && !sh.whole[slotClock{slot, v.Generation, w.clock - 1}] {
+	if w.waits = w.mark == 0 && !saved; w.waits {
 		at, saved := sh.copies[newcomer{slot, v.Generation, w.incarnation}]
 		if !saved {
 			return false
@@ -118,7 +125,7 @@ func (sh *sharing) mark(c *cluster, w *fakeWorker, slot perdure.Slot) bool {
 			c.fail("worker:%d starts at clock %d with the shared state of clock %d", slot, w.clock, at)
 		}
 	}
-	w.mark = w.clock
+	w.mark, w.waits = w.clock, false
 	cuts := recovery.ScheduleOf(c.job.Recovery)
 	cuts.Named = v.Named
 	if cuts.Has(w.clock + 1) {
@@ -141,7 +148,7 @@ var sharingStrategies = []perdure.Recovery{
 // sharingWeights are the relative frequencies of the events. In a round all running processes progress.
 var sharingWeights = map[string]int{
 	"round": 80, "work": 10, "send": 10, "follow": 10, "report": 10, "start": 20, "rejoin": 8, "answer": 3, "refuse": 1,
-	"die": 6, "kill": 1, "tick": 3, "restart": 1, "lose": 1, "end": 1, "ghost": 2, "flow": 5,
+	"die": 6, "kill": 1, "tick": 3, "restart": 1, "lose": 1, "end": 1, "ghost": 2, "flow": 5, "scale": 4,
 }
 
 // TestSharingStorms checks that each process of a job with shared state starts with that of its first clock, and that
@@ -160,6 +167,7 @@ func sharingStorms() *rapid.Generator[storm] {
 		s.Job.Consistency, s.Job.SuspendMs, s.Earlier = perdure.Consistency{Kind: perdure.BSP}, 0, earlier{}
 		s.Job.Slots++
 		s.Sharing = newSharing()
+		s.Sharing.own = s.Job.Slots%4 != 0
 		return s
 	})
 }

@@ -84,7 +84,7 @@ func (ro *slotMembership) suspend(slot int, why string) {
 	v := &ro.record.View
 	now := intervalUpTo(v.Slots[slot].From, v.Slots[slot].Start)
 	all := v.Intervals()
-	if all[slot] = now; checkCovered(all, ro.job.minClock()) != nil {
+	if all[slot] = now; checkCovered(all, ro.job.minClock(), false) != nil {
 		return
 	}
 	set(ro.rec, &v.Roster, v.Roster+1)

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/protocol"
@@ -66,7 +67,7 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 	known := start <= max(fa.record.View.Cut, next.From) || cuts.Has(start)
 	if !known && fa.record.SavesAtCuts(slot) && !fa.job.complete { // all of its state
 		var why string
-		if next.Source, why = fa.chooseSource(slot, start); next.Source == 0 {
+		if next.Source, why = fa.chooseSource(slot, start, false); next.Source == 0 {
 			return why, why == ""
 		}
 	}
@@ -85,64 +86,87 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 	return "", true
 }
 
-// chooseSource chooses the process that saves the shared state of clock start for a dead slot's next process. It
-// returns 1 + its slot. It returns 0, and why the job must roll back, if none has that state any more. why is "" if a
-// process has not reported yet, so that the decision must wait.
+// chooseSource chooses the process that saves the shared state of clock start for another slot's process: for the next
+// one of a dead slot, or for one that waits for it, such as the first one of a slot that joins. It returns 1 + the slot
+// of the source. It returns 0, and why the job must roll back, if none has that state any more. why is "" if that is
+// not known yet and the decision must wait.
 //
 // A process has the shared state of a clock from the mark at its start to the end of its last wait. The clock cannot
-// end without the dead slot. So every living process has the state or is about to get there, unless the shards have
-// lost updates that had counted.
-func (fa *slotRecovery) chooseSource(slot int, start perdure.Clock) (source int32, why string) {
+// end without the slot. So every living process has the state or is about to get there, unless the shards have lost
+// updates that had counted.
+func (fa *slotRecovery) chooseSource(slot int, start perdure.Clock, waits bool) (source int32, why string) {
 	v := &fa.record.View
-	why = fmt.Sprintf("worker:%d saved its state only at checkpoints", slot)
-	if !fa.record.Slots[slot].SavesOwn || v.End > 0 && start >= v.End { // the others may end
-		return 0, why
+	ends := v.End > 0 && start >= v.End
+	switch {
+	case waits && ends: // it needs no copy any more
+		return 0, ""
+	case !waits && (ends || !fa.record.Slots[slot].SavesOwn): // ends: the others may be gone
+		return 0, fmt.Sprintf("worker:%d saved its state only at checkpoints", slot)
 	}
 	unsure := false
 	for i := range v.Slots {
 		o := &fa.job.slots[i]
 		late := o.worker != nil && o.worker.Mark > start
-		if i == slot || late || !fa.mayBeSource(i) {
+		if i == slot || late {
+			continue
+		}
+		if !fa.mayBeSource(i, start) {
+			unsure = unsure || waits && fa.mayBecomeSource(i, start)
 			continue
 		}
 		if o.worker != nil && o.worker.Mark > 0 && !o.liveness.IsSuspect() {
 			fa.rec.event("copying", target(Worker, slot),
-				"worker:%d continues at clock %d with the weights of worker:%d", slot, start, i)
+				"worker:%d starts at clock %d with the weights of worker:%d", slot, start, i)
 			return int32(i) + 1, ""
 		}
-		unsure = unsure || o.worker == nil || o.liveness.IsSuspect()
+		unsure = unsure || o.worker == nil || o.liveness.IsSuspect() || waits && fa.mayBecomeSource(i, start)
 	}
 	if unsure {
 		fa.queue.AwaitingSource.Add(slot)
-		why = ""
-	} else if fa.record.Slots[slot].SavesOwn {
-		why = fmt.Sprintf("no process has the shared state of clock %d for worker:%d", start, slot)
+		return 0, ""
 	}
-	return 0, why
+	stays := func(s protocol.SlotView) bool { return s.From < start && s.Has(start) }
+	if waits && !slices.ContainsFunc(v.Slots, stays) {
+		fa.rec.fail("worker:%d needs the weights of clock %d, but no worker takes part in this clock and the one "+
+			"before: add workers before the others leave", slot, start)
+		return 0, ""
+	}
+	return 0, fmt.Sprintf("no process has the shared state of clock %d for worker:%d", start, slot)
 }
 
-// mayBeSource reports whether a slot's process can save its shared state for another one, as far as known.
-func (fa *slotRecovery) mayBeSource(slot int) bool {
+// mayBeSource reports whether a slot's process can save its shared state of a clock for another one, as far as known.
+func (fa *slotRecovery) mayBeSource(slot int, clock perdure.Clock) bool {
 	p, sl, o := &fa.record.Slots[slot], &fa.record.View.Slots[slot], &fa.job.slots[slot]
-	if p.Process == "" || o.gone || !sl.Settled || sl.Left || !p.SavesOwn {
+	if p.Process == "" || o.gone || !sl.Settled || !sl.Has(clock) {
 		return false
 	}
 	return o.worker == nil || o.worker.Generation == fa.record.View.Generation && !o.worker.Passed
 }
 
-// checkSource chooses another source for a slot whose process still lacks the shared state, if its source is gone. It
+// mayBecomeSource reports whether a slot without a source will have the shared state of a clock without the help of
+// others: its process, or its next one, loads the state of a checkpoint, or the job rolls back.
+func (fa *slotRecovery) mayBecomeSource(slot int, clock perdure.Clock) bool {
+	sl, w := &fa.record.View.Slots[slot], fa.job.slots[slot].worker
+	waits := w != nil && w.Generation == fa.record.View.Generation && (w.NeedsCopy || w.Passed || w.Mark > 0)
+	return sl.Has(clock) && sl.From < clock && sl.Source == 0 && !waits
+}
+
+// checkSource chooses a source for a slot whose process still lacks the shared state, if it has none that lives. It
 // returns why the job must roll back, or "".
 func (fa *slotRecovery) checkSource(slot int) (rollBack string) {
 	next, o := fa.record.View.Slots[slot], &fa.job.slots[slot]
 	w := o.worker
-	switch has := w != nil && !o.gone && w.Generation == fa.record.View.Generation && w.Mark > 0; {
-	case has || fa.job.complete:
+	reports := w != nil && !o.gone && w.Generation == fa.record.View.Generation
+	waits := reports && w.NeedsCopy
+	switch {
+	case reports && w.Mark > 0 || next.Source == 0 && !waits:
 		next.Source = 0
-	case fa.mayBeSource(int(next.Source) - 1):
+		fa.queue.Copying.Remove(slot)
+	case fa.job.complete || next.Source > 0 && fa.mayBeSource(int(next.Source)-1, next.Start):
 		return ""
 	default:
 		var source int32
-		if source, rollBack = fa.chooseSource(slot, next.Start); source == 0 {
+		if source, rollBack = fa.chooseSource(slot, next.Start, waits); source == 0 {
 			return rollBack
 		}
 		next.Source = source

@@ -77,8 +77,11 @@ func (c *Core) HandleWorkerStatus(slot int, process string, st protocol.WorkerSt
 		if counts {
 			o.liveness.RecordStatus()
 		}
-		if st.Mark > 0 && !p.SavesOwn {
+		if st.SavesOwn && !p.SavesOwn {
 			set(c.rec, &p.SavesOwn, true)
+		}
+		if st.NeedsCopy {
+			c.queue.Copying.Add(slot)
 		}
 		c.queue.MarkAwaitingSource()
 		news = news || len(c.queue.Copying.All()) > 0

@@ -24,6 +24,11 @@ type WorkerStatus struct {
 	// Passed reports that the view names this process as the source of shared state that it no longer had when it
 	// received the view.
 	Passed bool `json:"passed,omitempty"`
+	// SavesOwn reports whether the program saves its own state with each update, so that it can continue with a copy of
+	// the shared state.
+	SavesOwn bool `json:"saves_own,omitempty"`
+	// NeedsCopy reports that the program waits for a copy of the shared state.
+	NeedsCopy bool `json:"needs_copy,omitempty"`
 	// Acked lists the clocks that were acknowledged to this slot as applied, for shards whose rows were lost and whose
 	// base the view does not know yet.
 	Acked []AckedClock `json:"acked,omitempty"`

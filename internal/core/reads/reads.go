@@ -110,7 +110,7 @@ type Source struct {
 // Actions lists the actions that the shell must carry out immediately.
 type Actions struct {
 	// Frames are for the replicas that are read from, in this order. Kind, Shard, Request, Clock, Flags and Payload are
-	// set. The shell adds the sender and the shard's life.
+	// set, and Slot in a KindLoad. The shell adds the sender and the shard's life.
 	Frames []wire.Frame
 	// Close lists connections to close: the rest of an answer that is being received into a reader's memory may never
 	// arrive.

@@ -23,7 +23,8 @@ type request struct {
 	id    uint64
 	kind  wire.Kind // KindGet, KindLoad or KindScan; KindPush represents an expected push
 	shard *Shard
-	table *Table // nil: KindLoad
+	table *Table       // nil: KindLoad
+	slot  perdure.Slot // KindLoad: whose state is requested
 	rows  wire.Rows
 	need  perdure.Clock
 	bytes int     // approximate size of the answer
@@ -144,7 +145,7 @@ func (r *requests) send(q *request) {
 		q.payload = wire.AppendRows(q.payload, &q.rows)
 	}
 	f := wire.Frame{
-		Header:  wire.Header{Kind: q.kind, Shard: q.shard.id, Request: q.id, Clock: q.need},
+		Header:  wire.Header{Kind: q.kind, Slot: q.slot, Shard: q.shard.id, Request: q.id, Clock: q.need},
 		Payload: q.payload,
 	}
 	if q.kind == wire.KindGet && q.table.subscribes && q.toCache() {
@@ -344,12 +345,14 @@ func (c *Call) IsReceiving() bool {
 	})
 }
 
-// Load requests from shards the state that the slot's program had saved, as of a clock.
-func (r *Reader) Load(from []*Shard, clock perdure.Clock) *Call {
+// Load requests from shards the state that a slot's program had saved, as of a clock.
+func (r *Reader) Load(slot perdure.Slot, from []*Shard, clock perdure.Clock) *Call {
 	c := r.newCall(nil, nil)
 	c.saved = make([][]byte, len(from))
 	for _, s := range from {
-		c.add(r.asked.make(wire.KindLoad, nil, s, clock))
+		q := r.asked.make(wire.KindLoad, nil, s, clock)
+		q.slot = slot
+		c.add(q)
 	}
 	return c
 }

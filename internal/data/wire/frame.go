@@ -6,7 +6,7 @@
 // superseded process without decoding the payload.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (14)
+//	 4      1     version of this format (15)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes
@@ -37,7 +37,7 @@ import (
 
 const (
 	// Version is the version of the message format. Peers with another version are rejected.
-	Version = 14
+	Version = 15
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload is the max size of a frame's payload in bytes. A receiver closes the connection of a peer that

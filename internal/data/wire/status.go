@@ -97,10 +97,10 @@ func (c *coder) file(f *protocol.SegmentFile) {
 }
 
 func (c *coder) workerDelta(d *protocol.WorkerDelta) {
-	saves, shares := d.SaveSeconds > 0, d.Mark > 0
+	saves, shares := d.SaveSeconds > 0, d.Mark > 0 || d.Passed || d.SavesOwn
 	count(c, &d.Number)
 	c.flags(&d.Finished, &d.NeedsCut, &d.HasAcked, &d.HasOutage, &d.HasCounters, &saves, &shares,
-		&d.Passed)
+		&d.NeedsCopy)
 	count(c, &d.Revision)
 	count(c, &d.Generation)
 	number(c, &d.Clock)
@@ -113,6 +113,7 @@ func (c *coder) workerDelta(d *protocol.WorkerDelta) {
 	}
 	if shares {
 		number(c, &d.Mark)
+		c.flags(&d.Passed, &d.SavesOwn)
 	}
 	if d.HasAcked {
 		list(c, &d.Acked, func(c *coder, a *protocol.AckedClock) {

@@ -368,7 +368,7 @@ func badNames() []bad {
 		{
 			"the state of an unknown slot", goodHello,
 			badFrame(wire.KindLoad, nil, func(h *wire.Header) { h.Slot = 3 }),
-			"names slot 3",
+			"slot 3",
 		},
 		{
 			"an update for another slot", goodHello,

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -152,7 +153,7 @@ func (p *program) refused(want code, words string, op op, table uint16, text str
 func (p *program) hello() {
 	p.Helper()
 	var w helloReply
-	must(p, json.Unmarshal(p.call(opHello, 0, `{"protocol":6,"coordinator":"x:1","slot":0}`).text, &w))
+	must(p, json.Unmarshal(p.call(opHello, 0, hello("0")).text, &w))
 	if w.Version != "v" || w.Slot != 0 || w.Job.Clocks != 3 {
 		p.Fatalf("welcomed as %+v", w)
 	}
@@ -188,7 +189,7 @@ func memory(t testing.TB, size int64, seals int) (fd int) {
 func TestWork(t *testing.T) {
 	inJob(t, func(t *testing.T, p *program, _ func()) {
 		p.hello()
-		p.refused(codeUsage, "already joined", opHello, 0, `{"protocol":6}`)
+		p.refused(codeUsage, "already joined", opHello, 0, hello("0"))
 		p.refused(codeUsage, "table 0 does not exist", opFlush, 0, "")
 		table := p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`)
 		if !strings.Contains(string(table.text), `"rows":8`) || table.args[0] != 0 {
@@ -333,7 +334,7 @@ func TestMistakes(t *testing.T) {
 		p.refused(codeUsage, "first call must be the hello", opNow, 0, "")
 		p.refused(codeUsage, "cannot read", opHello, 0, "{")
 		p.refused(codeRefused, "install the same version of both", opHello, 0, `{"protocol":1}`)
-		p.refused(codeRefused, "install the same version of both", opHello, 0, `{"protocol":9}`)
+		p.refused(codeRefused, "install the same version of both", opHello, 0, `{"protocol":999}`)
 		p.hello()
 		p.call(opTable, 0, `{"name":"w","rows":8,"dim":4,"rule":{"kind":"add"}}`)
 		at, values := p.share(16)
@@ -438,4 +439,9 @@ func TestWithParent(t *testing.T) {
 	}
 	end()
 	<-of.Done()
+}
+
+// hello returns the text of a hello for a slot.
+func hello(slot string) string {
+	return fmt.Sprintf(`{"protocol":%d,"coordinator":"x:1","slot":%s}`, Protocol, slot)
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/worker"
@@ -28,8 +29,12 @@ func (a *Agent) execute(ctx, life context.Context, c *worker.Client, r *request)
 		clock, err := c.Clock(ctx)
 		return answer(err, int64(clock))
 	case opNow:
-		if r.args[0] != 0 {
-			worker.NewSharedState(c).Mark()
+		if m := r.args[0]; m&marks != 0 {
+			clock := c.Now()
+			if m&marksBefore != 0 {
+				clock--
+			}
+			worker.NewSharedState(c).Mark(clock, m&savesOwn != 0)
 		}
 		return clockReply(c)
 	case opSettle:
@@ -74,13 +79,17 @@ func clockReply(c *worker.Client) reply {
 	rank, of := c.Share()
 	r := answer(nil, int64(c.Now()), int64(c.End()), int64(rank)<<32|int64(of), int64(c.Generation()))
 	if c.SaveDue() {
-		r.text = saveDue
+		r.text = strconv.AppendInt(nil, int64(worker.NewSharedState(c).Saver()), 10)
 	}
 	return r
 }
 
-// saveDue is the text of a reply if a checkpoint will be taken at the end of the current clock.
-var saveDue = []byte("save")
+// The flags of opNow: what the program has of the shared state.
+const (
+	marks       = 1 << iota // that of a clock's start
+	savesOwn                // it saves its own state with each update
+	marksBefore             // the clock is the one before the current one
+)
 
 // table creates a table or attaches to it.
 func (a *Agent) table(ctx context.Context, c *worker.Client, text []byte) reply {
@@ -251,11 +260,18 @@ func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) 
 	case opStatePiece:
 		return a.statePiece(ctx, r)
 	case opLoadState:
-		if r.args[0] != 0 {
-			size, err := worker.NewSharedState(c).AwaitCopy(ctx)
+		shared := worker.NewSharedState(c)
+		if r.args[0] == loadsCopy {
+			size, err := shared.AwaitCopy(ctx)
 			return answer(err, size)
 		}
-		s, err := c.LoadSaved(ctx)
+		var s worker.SavedState
+		var err error
+		if r.args[0] == loadsOther {
+			s, err = shared.LoadFrom(ctx, perdure.Slot(r.args[1]))
+		} else {
+			s, err = c.LoadSaved(ctx)
+		}
 		if err != nil {
 			return failed(err)
 		}
@@ -270,6 +286,12 @@ func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) 
 	}
 	return a.fetch(ctx, c, r)
 }
+
+// The kinds of states that opLoadState loads, besides the slot's own.
+const (
+	loadsCopy  = 1 // of the shared state, which another process saves for this one
+	loadsOther = 2 // the state that another slot has saved
+)
 
 // copied waits until the copy of the shared state that the program sends is stored or not needed.
 func (a *Agent) copied(ctx context.Context) reply {

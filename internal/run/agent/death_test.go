@@ -100,7 +100,7 @@ const lifeClocks = 2
 // enters joins the job. It returns false if the job was done before.
 func (p *program) enters() bool {
 	p.Helper()
-	p.send(opHello, 0, `{"protocol":6,"coordinator":"x:1","slot":null}`, -1)
+	p.send(opHello, 0, hello("null"), -1)
 	switch r := p.hear(); r.code {
 	case codeOK:
 		return true
@@ -366,7 +366,7 @@ func TestProgramDiesAsItJoins(t *testing.T) {
 			c.Network = welcoming{c.Network, kill}
 		})
 	}})
-	p.send(opHello, 0, `{"protocol":6,"coordinator":"x:1","slot":null}`, -1)
+	p.send(opHello, 0, hello("null"), -1)
 	must(t, <-p.ended)
 	live(t, h, nil, false, (*program).ends)
 }

@@ -195,7 +195,7 @@ func (f *Location) model(k *checkpoint.Info) (*model, error) {
 	return m, err
 }
 
-// weights reads the weights from the state of slot 0. All slots have saved the same ones.
+// weights reads the weights from the state of the slot that has saved them.
 func (f *Location) weights(k *checkpoint.Info, state []byte) (saved *modelfile.Saved, err error) {
 	of, err := slotstate.Unpack(state)
 	switch {
@@ -209,7 +209,7 @@ func (f *Location) weights(k *checkpoint.Info, state []byte) (saved *modelfile.S
 		return f.storedWeights(of.Ref.File())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s/%s: state of slot 0: %w", f.Store, k.File, err)
+		return nil, fmt.Errorf("%s/%s: state of slot %d: %w", f.Store, k.File, saver(&k.Manifest), err)
 	}
 	return saved, nil
 }
@@ -229,7 +229,17 @@ func (f *Location) storedWeights(file protocol.SavedFile) (saved *modelfile.Save
 	return saved, err
 }
 
-// tables reads the tables of a checkpoint, and the saved state of slot 0.
+// saver returns the slot whose program has saved the weights: see SharedState.Saver in package worker.
+func saver(m *checkpoint.Manifest) perdure.Slot {
+	for i, s := range m.Slots {
+		if s.Has(m.Cut - 1) {
+			return perdure.Slot(i)
+		}
+	}
+	return 0
+}
+
+// tables reads the tables of a checkpoint, and the state of the slot that has saved the weights.
 func (f *Location) tables(k *checkpoint.Info) (all []safetensors.Tensor, state []byte, err error) {
 	m := &k.Manifest
 	tables := newValues(k)
@@ -250,8 +260,8 @@ func (f *Location) tables(k *checkpoint.Info) (all []safetensors.Tensor, state [
 		if err := m.CheckSegment(s); err != nil {
 			return nil, nil, fmt.Errorf("%s/%s: %w", f.Store, ref.File, err)
 		}
-		if ref.Shard == placement.HomeShard(0, m.Job.Shards) && len(s.States) > 0 {
-			state = s.States[0]
+		if of := saver(m); ref.Shard == placement.HomeShard(of, m.Job.Shards) && int(of) < len(s.States) {
+			state = s.States[of]
 		}
 		for t, spec := range m.Tables {
 			if omits(m, t) {

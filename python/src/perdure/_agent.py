@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
 
-PROTOCOL = 6
+PROTOCOL = 7
 
 (
     HELLO,
@@ -56,6 +56,11 @@ PROTOCOL = 6
 ) = range(1, 33)
 
 _HEAD = struct.Struct("<HHIqqqq")
+# The flags of NOW: the program has the shared state of a clock's start; it saves its own state with each update; the
+# clock is the one before the current one.
+MARKS, SAVES_OWN, MARKS_BEFORE = 1, 2, 4
+LOADS_COPY, LOADS_OTHER = 1, 2  # what LOAD_STATE loads instead of the slot's own state
+
 _MOST = 64 << 10  # max bytes of a packet
 _PATIENCE = 5.0  # seconds for calls that an agent answers immediately; one that does not is stopped or swapped out
 PROMPT = 60.0  # the same limit while the agent may still be starting on a busy machine

@@ -29,16 +29,19 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from . import _state
+from . import _agent, _state
 from ._counted import Counted
 from ._ending import Ending, Left
 from ._epochs import Epochs
-from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse_without_values
+from ._flags import HEAD, LEAVING, Flags
+from ._frozen import Frozen, plain_name, refuse_island, refuse_without_values
 from ._inner import load
 from ._late import is_loader
 from ._loaders import Loaders, is_of
+from ._misuse import refuse_empty_batches, refuse_misplaced, refuse_other_number, refuse_recovery, trained_of
 from ._names import Description, Place
 from ._shared import Lot
+from ._small import copied, merged, rates_of, small_of
 from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError, _CopyWanted
 from .job import Job, Share, Table
 from .rules import Set
@@ -49,7 +52,6 @@ from .torch import (
     _buffers_of,
     _Bytes,
     _frozen_places,
-    _is_stateful,
     _random,
     _refuse_unkept,
     _Rows,
@@ -58,11 +60,8 @@ from .torch import (
     _Training,
 )
 
-_HEAD = 16  # values of a row of flags before those of the parameters: see _Flags
 _BUCKET = 25 << 20  # bytes of gradients that are sent together while the backward pass continues
-_LEAVING = 10  # the place in a row of flags that counts slots after their last step
 _PARTS = 64  # a clock compares one of so many parts of the weights
-_MOST_COMPARED = 256  # slots; float32 holds the sums of squares of so many bytes exactly
 _FRAMES = 12  # max calls between GradScaler.step and a hook of the optimizer's step
 _CHECKED = 2  # steps of a process in which changes of the shared state are looked for, besides those that save it
 
@@ -121,7 +120,7 @@ class DataParallel(_Training):
             raise UsageError("this job already trains a model; start another job for a second one")
         if job.spec["consistency"] != "bsp":
             raise UsageError(f"DataParallel does not work with consistency {job.spec['consistency']}; choose bsp")
-        _refuse_recovery(job.spec["recovery"])
+        refuse_recovery(job.spec["recovery"])
         refuse_island(model)
         refuse_without_values(model)
         self.job, self.model = job, model
@@ -130,7 +129,7 @@ class DataParallel(_Training):
         self._shared = list(shared)
         self._sampler = job._sampler
         self._state: list[Any] = [of for of in state if not is_of(job, of)]
-        _refuse_misplaced(self._shared, self._state)
+        refuse_misplaced(self._shared, self._state)
         _refuse_unkept([*self._optimizers, *self._shared, *self._state])
         _separate_generators(self._state, job.slot)
         self._loaders = Loaders(self._state, self._sampler)
@@ -143,8 +142,8 @@ class DataParallel(_Training):
         self._counted = Counted(job, [*self._shared, *self._state], (), (Epochs,))
         self._share = job.share
         if self._sampler is not None:
-            _refuse_empty_batches(self._sampler, self._share)
-        trained = _trained_of(model, self._optimizers)
+            refuse_empty_batches(self._sampler, self._share)
+        trained = trained_of(model, self._optimizers)
         self._rows = _Rows(job, trained)
         self._names = [name for name, _ in trained]
         self._parameters = [p for _, p in trained]
@@ -155,7 +154,7 @@ class DataParallel(_Training):
         self._frozen = Frozen(model)
         self._handed = _Bytes(job, self._frozen.handed) if self._frozen.handed else None
         self._description = Description(job, model, self._places(buffers))
-        self._flags = _Flags(len(trained), job.spec["shards"])
+        self._flags = Flags(len(trained), job.spec["shards"])
         self._tables(job)
         self._means = job.empty((self._rows.rows, _DIM))
         self._ready: set[int] = set()  # parameters whose gradient was computed since the last synchronised pass
@@ -168,7 +167,7 @@ class DataParallel(_Training):
         self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
         self._repeats = False  # whether this process first repeats a step
         self._copy: Lot | None = None  # the shared state of the next mark, until that mark's forward pass
-        self._before_copy: list[Any] = []  # of the shared objects: what _small returned before the copy was loaded
+        self._before_copy: list[Any] = []  # of the shared objects: what small_of returned before the copy was loaded
         self._own: dict[str, Any] | None = None  # the own state of the mark, until the update carries it
         self._after: Any = None  # the random numbers at the end of the backward pass that is repeated
         self._random: Any = None  # the random numbers of the state that was loaded, until the first mark
@@ -231,7 +230,8 @@ class DataParallel(_Training):
             self._handed.take(self._handed_table.get_run(0, self._handed.rows))
         kept, saved = self.job._load()
         now = self.job._now()
-        newest = kept is not None and saved.clock + 1 == now.clock and ("shared" in kept or not now.ended)
+        whole = kept is not None and ("shared" in kept or "saver" in kept)
+        newest = kept is not None and saved.clock + 1 == now.clock and (whole or not now.ended)
         if now.ended and not newest and now.clock > 1:
             self.job.finish()  # otherwise the others would wait for this slot
             raise UsageError(
@@ -245,10 +245,24 @@ class DataParallel(_Training):
             self._rows.take(self._means)
             self._read_buffers()
         else:
+            self._join(now.clock)
+
+    def _join(self, clock: int) -> None:
+        """Load a copy of the shared state: the slot has joined the job, whose clocks the others have done so far."""
+        if self._sampler is None:
             raise UsageError(
-                f"slot {self.job.slot} has joined at clock {now.clock}, but only the other slots have the weights: "
-                "with DataParallel the number of slots is fixed; run `perdure scale` with the former number"
+                f"slot {self.job.slot} has joined at clock {clock}, but this program divides the data itself: draw the "
+                "batches with a Sampler to change the number of slots"
             )
+        try:
+            self._copy = self.job._load_copy()
+        except Done:
+            self.job.finish()
+            raise UsageError("the job has ended before this slot's first step: omit this process") from None
+        copied = _state.decode(self._copy.bytes.data, views=True)
+        self._load_shared(copied["shared"], views=True)
+        self._take_buffers(copied["buffers"])
+        self._count = copied["step"]
 
     @staticmethod
     def _saved(job: Job) -> list[Any] | None:
@@ -260,12 +274,18 @@ class DataParallel(_Training):
         """Load the state of a mark. The step that begins there is repeated, unless it was after the last one."""
         if not newest:
             raise PerdureError("this slot's saved state is older than the checkpoint; this is a bug")
-        own, shared = kept["own"], kept.get("shared")
-        _refuse_other_number("state", len(own["state"]) - 1, len(self._state) - 1)
-        if shared is not None:
-            self._load_shared(shared)
+        own, whole = kept["own"], kept
+        if "saver" in kept:
+            whole, saved = self.job._load(kept["saver"])
+            if whole is None or "shared" not in whole or saved.clock + 1 != self.job._now().clock:
+                raise PerdureError(
+                    f"slot {kept['saver']} has not saved the shared state of the checkpoint; this is a bug"
+                )
+        refuse_other_number("state", len(own["state"]) - 1, len(self._state) - 1)
+        if "shared" in whole:
+            self._load_shared(whole["shared"])
             with torch.no_grad():
-                for buffer, value in zip(self._buffers_now(), kept["buffers"], strict=True):
+                for buffer, value in zip(self._buffers_now(), whole["buffers"], strict=True):
                     buffer.copy_(value)
             if self._buffers is not None:
                 self._buffer_values = self._values_of_buffers(self._buffers)
@@ -292,7 +312,7 @@ class DataParallel(_Training):
                 if had:  # an optimizer skips parameters without a gradient
                     p.grad = torch.zeros_like(p)
             if self._sampler is not None:
-                self._sampler._repeat()
+                self._sampler._repeat(self._share)
 
     def _load_shared(self, shared: dict[str, Any], views: bool = False, objects: bool = True) -> None:
         """Load a shared state.
@@ -302,8 +322,8 @@ class DataParallel(_Training):
             views: Whether its tensors refer to memory that is needed again.
             objects: Whether to load the states of the objects in ``shared=`` as well.
         """
-        _refuse_other_number("optimizers", len(shared["optimizers"]), len(self._optimizers))
-        _refuse_other_number("shared", len(shared["objects"]), len(self._shared))
+        refuse_other_number("optimizers", len(shared["optimizers"]), len(self._optimizers))
+        refuse_other_number("shared", len(shared["objects"]), len(self._shared))
         with torch.no_grad():
             for p, value in zip(self._parameters, shared["parameters"], strict=True):
                 p.copy_(value)
@@ -311,13 +331,13 @@ class DataParallel(_Training):
         if objects:
             pairs += zip(self._shared, shared["objects"], strict=True)
         for of, state in pairs:
-            load(of, _copied(state, of.state_dict()) if views else state)
+            load(of, copied(state, of.state_dict()) if views else state)
 
     def _load_small(self, objects: Sequence[Any]) -> None:
-        """Load what _small has returned of the shared objects."""
+        """Load what small_of has returned of the shared objects."""
         for of, small in zip(self._shared, objects, strict=True):
             if small is not None:
-                load(of, _merged(small, of.state_dict()))
+                load(of, merged(small, of.state_dict()))
 
     def _hook(self) -> None:
         """Install the hooks in PyTorch. They do not keep the model alive."""
@@ -440,21 +460,24 @@ class DataParallel(_Training):
             )
         if self._copy is not None and not self._repeats:
             # The repeated step has computed with this state already, and has changed it.
-            self._before_copy = [_small(of) for of in self._shared]
+            self._before_copy = [small_of(of) for of in self._shared]
             self._load_shared(_state.decode(self._copy.bytes.data, views=True)["shared"], views=True)
-        now = self.job._now(mark=self._copies and not self._repeats)
+        now = self.job._now(self._marks())
         self._over = not self._repeats and (now.ended or self.job._end_wanted)
         if not self._repeats and not now.ended:
-            self._refuse_share(now.share)
+            self._take_share(now.share)
         self._frozen.check([*self._shared, *self._state])
         self._open, self._synced, self._may_be_left = True, False, True
         self._made += 1
-        ends = not self._repeats and (now.save_due or 0 < now.end == now.clock + 1)
-        if ends:
+        whole = not self._repeats and (now.saver == self.job.slot or 0 < now.end == now.clock + 1)
+        if whole:
             self._kept = _state.Encoded(self._captured())
+        elif now.saver >= 0 and not self._repeats:
+            self._kept = _state.Encoded({"own": self._captured_own(), "saver": now.saver})
         elif self._copies and not self._repeats:
-            self._own = self._captured(whole=False)["own"]
-        whole = ends or self._made <= _CHECKED
+            small = {"rates": rates_of(self._optimizers), "objects": [small_of(of) for of in self._shared]}
+            self._own = self._captured_own() | small
+        whole = whole or self._made <= _CHECKED
         tensors = self._shared_tensors() if whole else zip(self._names, self._parameters, strict=True)
         self._versions = [(name, t, t._version) for name, t in tensors]
 
@@ -466,9 +489,21 @@ class DataParallel(_Training):
                 # The copy belongs to the mark after this code. Of its values, this code needs the weights.
                 self._load_small(self._before_copy)
 
-    def _captured(self, whole: bool = True, over: bool = False) -> dict[str, Any]:
-        """Return the state of this moment: the whole of it, or the slot's own. over: after the last step."""
-        own = {
+    def _marks(self) -> int:
+        """Return what this process has of the shared state, as flags: all of it, except if a copy replaced it."""
+        if self._repeats and self._copy is not None:
+            return 0
+        own = _agent.SAVES_OWN if self._copies else 0
+        return _agent.MARKS | own | (_agent.MARKS_BEFORE if self._repeats else 0)
+
+    def _captured(self, over: bool = False) -> dict[str, Any]:
+        """Return the whole state of this moment. over: after the last step."""
+        buffers = [b.clone() for b in self._buffers_now()]
+        return {"own": self._captured_own(over), "shared": self._shared_state(), "buffers": buffers}
+
+    def _captured_own(self, over: bool = False) -> dict[str, Any]:
+        """Return the slot's own state of this moment."""
+        return {
             "grads": [p.grad is not None for p in self._parameters],
             "state": [copy.deepcopy(of.state_dict()) for of in self._state],
             "random": _random(),
@@ -476,9 +511,6 @@ class DataParallel(_Training):
             "share": list(self._share),
             "over": over,
         }
-        if not whole:
-            return {"own": own | {"rates": _rates_of(self._optimizers), "objects": [_small(of) for of in self._shared]}}
-        return {"own": own, "shared": self._shared_state(), "buffers": [b.clone() for b in self._buffers_now()]}
 
     def _shared_state(self) -> dict[str, Any]:
         """Return the shared state of this moment. Parameters and states of optimizers are not copied."""
@@ -502,12 +534,18 @@ class DataParallel(_Training):
         for of in [*self._optimizers, *self._shared]:
             yield from _tensors_of(of.state_dict(), f"the state of {type(of).__name__}")
 
-    def _refuse_share(self, share: Share) -> None:
-        if share != self._share:
+    def _take_share(self, share: Share) -> None:
+        """Take the slot's share of the data of a step. A Sampler divides them in each step."""
+        if share == self._share:
+            return
+        if self._sampler is None:
             raise UsageError(
-                f"the job now has {share.of} slots instead of {self._share.of}: with DataParallel the number of slots "
-                f"is fixed; run `perdure scale {self._share.of}`"
+                f"the job now has {share.of} slots instead of {self._share.of}, but this program divides the data "
+                f"itself, so samples would be counted twice or skipped: run `perdure scale {self._share.of}`, or draw "
+                "the batches with a Sampler"
             )
+        refuse_empty_batches(self._sampler, share)
+        self._share = share
 
     # A step
 
@@ -679,7 +717,7 @@ class DataParallel(_Training):
         now = self.job._now()
         if 0 < now.end < now.clock:  # the job ended before this slot's last clock, so these are older means
             raise self._cut_off()
-        if flags[_LEAVING]:  # another slot has made its last step
+        if flags[LEAVING]:  # another slot has made its last step
             raise self._cut_off()
         total, senders = float(flags[0]), int(flags[1])
         if senders != self._share.of:
@@ -695,7 +733,7 @@ class DataParallel(_Training):
                 "the same version of torch, kind of processor and number of threads, and objects that change the "
                 "weights must be in shared="
             )
-        has = flags[_HEAD:]
+        has = flags[HEAD:]
         self._poisoned = ""
         finite = math.isfinite(float(torch.from_numpy(self._means).sum()))  # one pass; an overflow is looked at again
         with torch.no_grad():
@@ -721,7 +759,7 @@ class DataParallel(_Training):
             try:
                 return self._flag_table._get_unless_copy_wanted(self._flags.rows).reshape(-1)
             except _CopyWanted:
-                copied = {"shared": self._shared_state(), "buffers": self._buffer_values}
+                copied = {"shared": self._shared_state(), "buffers": self._buffer_values, "step": self._count}
                 self.job._save_copy(_state.Encoded(copied))
 
     def _before_step(self, i: int, optimizer: Optimizer) -> None:
@@ -825,7 +863,9 @@ class DataParallel(_Training):
         return self._done()
 
     def _done(self) -> Done:
-        self._ending.cut = not self.job._end_wanted  # otherwise this program has ended the job itself
+        # A slot that leaves the job by plan leaves no samples untrained: a Sampler gives them to the others.
+        leaves = self._sampler is not None and self._sampler._leaves()
+        self._ending.cut = not leaves and not self.job._end_wanted  # otherwise this program has ended the job itself
         return Done("the slot's work has ended; leave the training loop")
 
     def _step_without_samples(self) -> None:
@@ -873,12 +913,12 @@ class DataParallel(_Training):
 
         The job then ends with this clock, so its last checkpoint has the model.
         """
-        while not (before := self.job._now(mark=self._copies)).ended:
+        while not (before := self.job._now(self._marks())).ended:
             self._send_end()
             self.job.clock()
             if self.job._now().generation != before.generation:
                 raise RolledBack("the job was rolled back while it was ending; start this program again")
-            if int(self._read_flags()[_LEAVING]) == self._share.of:
+            if int(self._read_flags()[LEAVING]) == before.share.of:
                 return
 
     def _send_end(self) -> None:
@@ -896,123 +936,6 @@ class _Pass:
     again: set[int] = dataclasses.field(default_factory=set)  # parameters with more gradient after that
 
 
-class _Flags:
-    """The layout of the flags of a clock, which the servers sum up.
-
-    The values are the weight of the slot's gradients; 1, so that the sum counts the slots; the four bytes of a checksum
-    and their squares; whether the slot has made its last step; and for each parameter whether the slot has a gradient.
-
-    Args:
-        count: The number of parameters.
-        shards: The number of shards. A table needs a row for each.
-    """
-
-    def __init__(self, count: int, shards: int) -> None:
-        self.rows = max(-(-(_HEAD + count) // _DIM), shards)
-
-    def written(self, weight: float, ready: Iterable[int], check: int) -> np.ndarray[Any, Any]:
-        """Return the flags of one slot."""
-        flags = np.zeros((self.rows, _DIM), np.float32)
-        flat = flags.reshape(-1)
-        parts = np.array([check >> 8 * i & 0xFF for i in range(4)], np.float32)
-        flat[:2], flat[2:6], flat[6:10] = (weight, 1), parts, parts**2
-        flat[[_HEAD + i for i in ready]] = 1
-        return flags
-
-    def leaving(self) -> np.ndarray[Any, Any]:
-        """Return the flags of a slot that has made its last step."""
-        flags = np.zeros((self.rows, _DIM), np.float32)
-        flags[0, _LEAVING] = 1
-        return flags
-
-    @staticmethod
-    def equal(flags: np.ndarray[Any, Any]) -> bool:
-        """Reports whether all slots have sent the same checksum: the sum of squares is least for equal values."""
-        senders = int(flags[1])
-        if senders > _MOST_COMPARED:
-            return True
-        return all(senders * int(flags[6 + i]) == int(flags[2 + i]) ** 2 for i in range(4))
-
-
-_SMALL = 16  # max number of values of a tensor that is saved with each update
-_LARGE = "perdure: not saved"
-
-
-def _rates_of(optimizers: Sequence[Optimizer]) -> list[list[dict[str, Any]]]:
-    """Return the settings of all parameter groups, such as learning rates."""
-    return [[{k: v for k, v in group.items() if k != "params"} for group in of.param_groups] for of in optimizers]
-
-
-def _small(of: Stateful) -> Any:
-    """Return an object's state without large tensors, or None for a module, which has nothing else."""
-    return None if isinstance(of, nn.Module) else copy.deepcopy(_without_large(of.state_dict()))
-
-
-def _without_large(state: Any) -> Any:
-    if isinstance(state, (torch.Tensor, np.ndarray)):
-        return state if math.prod(state.shape) <= _SMALL else _LARGE
-    if isinstance(state, dict):
-        return type(state)({key: _without_large(of) for key, of in state.items()})
-    if isinstance(state, (list, tuple)):
-        return type(state)(_without_large(of) for of in state)
-    return state
-
-
-def _merged(small: Any, state: Any) -> Any:
-    """Return a state with the values of small, where it has them."""
-    if isinstance(small, str) and small == _LARGE:
-        return state
-    if isinstance(small, dict):
-        known = state if isinstance(state, dict) else {}
-        return type(small)({key: _merged(of, known.get(key)) for key, of in small.items()})
-    if isinstance(small, (list, tuple)):
-        items = state if isinstance(state, (list, tuple)) and len(state) == len(small) else [None] * len(small)
-        return type(small)(_merged(of, was) for of, was in zip(small, items, strict=True))
-    return small
-
-
-def _copied(state: Any, into: Any) -> Any:
-    """Return a state whose tensors are copies: those of an object's present state, where they fit, or new ones."""
-    if isinstance(state, torch.Tensor):
-        fits = isinstance(into, torch.Tensor) and (into.shape, into.dtype) == (state.shape, state.dtype)
-        with torch.no_grad():
-            return into.copy_(state) if fits and into.is_contiguous() else state.clone()
-    if isinstance(state, dict):
-        known = into if isinstance(into, dict) else {}
-        return type(state)({key: _copied(of, known.get(key)) for key, of in state.items()})
-    if isinstance(state, (list, tuple)):
-        items = into if isinstance(into, (list, tuple)) and len(into) == len(state) else [None] * len(state)
-        return type(state)(_copied(of, was) for of, was in zip(state, items, strict=True))
-    return state
-
-
-def _refuse_other_number(name: str, was: int, now: int) -> None:
-    if was != now:
-        raise UsageError(
-            f"this slot saved the states of {was} objects in {name}, but the program now passes {now}: pass the same "
-            "objects for the whole job"
-        )
-
-
-def _trained_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[tuple[str, nn.Parameter]]:
-    """Return the trained parameters. Each must be in an optimizer."""
-    trained = [(n, p) for n, p in named_parameters(model) if p.requires_grad]
-    known = {p for _, p in trained}
-    held = {p for of in optimizers for group in of.param_groups for p in group["params"]}
-    frozen = [n for n, p in named_parameters(model) if not p.requires_grad and p in held]
-    if unknown := [p for p in held - known if p.requires_grad]:
-        raise UsageError(f"the optimizer has {len(unknown)} parameters that are not in the model; remove them")
-    if frozen:
-        raise UsageError(
-            f"the optimizer has frozen parameters ({', '.join(frozen[:3])}); pass only trained parameters to it"
-        )
-    if lacks := [n for n, p in trained if p not in held]:
-        raise UsageError(f"no optimizer has {', '.join(lacks[:3])}; pass all trained parameters, or freeze these")
-    if not trained:
-        raise UsageError("the model has no trained parameters")
-    return trained
-
-
 def _buckets_of(starts: Sequence[int]) -> list[range]:
     """Return the parameters of each bucket. The last ones, whose gradients are computed first, fill their buckets."""
     buckets, end = [], len(starts) - 1
@@ -1021,45 +944,6 @@ def _buckets_of(starts: Sequence[int]) -> list[range]:
             buckets.append(range(i, end))
             end = i
     return buckets[::-1]
-
-
-def _refuse_recovery(recovery: str) -> None:
-    """Raise UsageError for strategies without checkpoints, and for those that lose updates without a rollback."""
-    kind, _, options = recovery.partition(":")
-    keeps = "checkpoint:" in options if kind == "chain" else kind in ("checkpoint", "resend")
-    if not keeps or "partial" in options.split(","):
-        why = "loses updates without a rollback" if keeps or kind == "scar" else "keeps no checkpoints"
-        raise UsageError(
-            f"recovery {recovery} {why}, but with DataParallel all roll back to a checkpoint when their processes die: "
-            "choose resend:auto, checkpoint:C or chain:N,checkpoint:C, or use ServerOptimizer or DiLoCo"
-        )
-
-
-def _refuse_misplaced(shared: Sequence[Any], state: Sequence[Any]) -> None:
-    for of in (*shared, *state):
-        if not _is_stateful(of):
-            raise UsageError(
-                f"the {type(of).__name__} in shared= or state= has no state_dict and load_state_dict, so it cannot be "
-                "saved: instead of a DataLoader use torchdata's StatefulDataLoader, or a Sampler"
-            )
-    for of in shared:
-        if is_loader(of):
-            raise UsageError(
-                f"shared= contains a {type(of).__name__}, but each slot has its own position in the data; list it in "
-                "state="
-            )
-        if isinstance(of, Optimizer):
-            raise UsageError(f"shared= contains {type(of).__name__}; pass all optimizers as optimizer=[…]")
-
-
-def _refuse_empty_batches(sampler: Any, share: Share) -> None:
-    """Raise UsageError if the last batch of an epoch would have no sample for some slot."""
-    last = sampler.length % sampler._whole(share)
-    if 0 < last < share.of and not sampler._drop_last:
-        raise UsageError(
-            f"the last batch of an epoch has {last} samples for {share.of} slots, but each slot must make each step: "
-            "choose drop_last=True, or another batch size"
-        )
 
 
 def _outputs(output: Any) -> Iterator[torch.Tensor]:

@@ -69,7 +69,7 @@ class _Now(NamedTuple):
     end: int  # 0: not known yet
     generation: int  # increases with each rollback of the job
     share: Share
-    save_due: bool = False  # whether a checkpoint will be taken at the end of the clock
+    saver: int = -1  # the slot that saves the shared state, if a checkpoint will be taken at the end of the clock
 
     @property
     def ended(self) -> bool:
@@ -572,14 +572,14 @@ class Job:
             if now.generation != begun.generation:
                 raise RolledBack("the job was rolled back while it was ending; start this program again")
 
-    def _now(self, mark: bool = False) -> _Now:
+    def _now(self, mark: int = 0) -> _Now:
         """Return the clock, its end and share, and the generation.
 
         Args:
-            mark: Whether this program has the shared state of the clock's start and can save a copy of it.
+            mark: What this program has of the shared state: flags of ``_agent``, or 0.
         """
-        clock, end, share, generation, due = self._agent.call(_agent.NOW, a=int(mark))
-        return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF), bool(due))
+        clock, end, share, generation, saver = self._agent.call(_agent.NOW, a=mark)
+        return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF), int(saver) if saver else -1)
 
     def settle(self) -> None:
         """Wait until the updates of all clocks that this slot has finished are applied."""
@@ -616,9 +616,14 @@ class Job:
         self._agent.call(_agent.STREAM_STATE, c=state.size)
         self._sending = Sending(self._agent, state, self._borrow(_PIECE), self._spare)
 
-    def _load(self) -> tuple[Any, Saved]:
-        """Return the state that ``_save`` saved before the current clock, decoded, or None, and its clock."""
-        size, clock, older, _, _ = self._agent.call(_agent.LOAD_STATE)
+    def _load(self, slot: int | None = None) -> tuple[Any, Saved]:
+        """Return the state that ``_save`` saved before the current clock, decoded, or None, and its clock.
+
+        Args:
+            slot: The slot whose program saved it; None: this one.
+        """
+        kind = 0 if slot is None else _agent.LOADS_OTHER
+        size, clock, older, _, _ = self._agent.call(_agent.LOAD_STATE, a=kind, b=slot or 0)
         if size < 0:
             return None, Saved(None, clock, older)
         room = self._borrow(max(size, 1))
@@ -639,7 +644,7 @@ class Job:
 
     def _load_copy(self) -> Lot:
         """Return the copy of the shared state that another process saves for this one, for ``decode``."""
-        size = self._agent.call(_agent.LOAD_STATE, a=1).a
+        size = self._agent.call(_agent.LOAD_STATE, a=_agent.LOADS_COPY).a
         room = self._map(size)
         self._agent.call(_agent.FETCH, a=room.address, c=size)
         return room

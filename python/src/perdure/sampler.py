@@ -335,10 +335,9 @@ class Sampler:
         self._move(_Place(*self._at_clock, 0))
         self._base = self._place
 
-    def _repeat(self) -> None:
+    def _repeat(self, share: Share) -> None:
         """Continue at the loaded position, for a step that repeats the clock before the current one."""
-        now = self._job._now()
-        self._generation, self._share, self._ended = now.generation, now.share, False
+        self._generation, self._share, self._ended = self._job._now().generation, share, False
         self._division += 1
         self._at_clock, self._stale = self._place[:2], False
 

@@ -66,19 +66,29 @@ def record(epoch, ids):
 
 if how == "parallel":
     trainer = perdure.ServerOptimizer(job, model, torch.optim.Adam(model.parameters(), 1e-2))
+elif how == "own":
+    adam = torch.optim.AdamW(model.parameters(), 1e-2)
+    decay = torch.optim.lr_scheduler.ExponentialLR(adam, 0.99)
+    trainer = perdure.DataParallel(job, model, adam, shared=[decay], copy=given.get("copy"))
 else:
     inner = torch.optim.AdamW(model.parameters(), 1e-2)
     trainer = perdure.DiLoCo(job, model, inner, sync_every=given.get("sync_every", 4))
 seen, found = [], {}
 with trainer:
     for epoch in job.epochs(epochs):
-        for ids, a, b in loader:
+        for ids, a, b in trainer.batches(loader) if how == "own" else loader:
             model.zero_grad()
+            if how == "own":
+                record(epoch, ids)
+                nn.functional.mse_loss(model(a), b).backward()
+                adam.step()
+                decay.step()
+                continue
             nn.functional.mse_loss(model(a), b).backward()
             record(epoch, ids)
             trainer.step() if how == "parallel" else inner.step()
         seen.append(epoch)
-    if how != "parallel" and trainer._steps:
+    if how in ("diloco", "drafts") and trainer._steps:
         trainer.sync()  # the last record
     if records and job.share.rank == 0:
         found = {"counts": counts.get_run(0, epochs * length).ravel().tolist(),

@@ -1464,3 +1464,36 @@ def test_death_in_the_first_step(tmp_path: Path, who: str) -> None:
     storm = True
     flags += ["--fault=kill:server:0@clock:1,300ms"] if who == "server" else []
     assert lives(tmp_path / "storm", life, 1, *flags) == undisturbed
+
+
+#: The weights, with their optimizer, are too large to travel with updates.
+LARGE = """
+import hashlib, json, sys
+import perdure, torch
+torch.set_num_threads(1)
+with perdure.start() as job:
+    torch.manual_seed(4)
+    model = torch.nn.Linear(500, 500)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    stored = set()
+    with perdure.DataParallel(job, model, optimizer, copy=False) as training:
+        for step in training.steps(20):
+            model(torch.randn(8, 500)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            stored |= {path.name.split("-")[1] for path in job.run_folder.rglob("state-*")}
+    digest = hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest()
+with open(f"{sys.argv[1]}.{job.slot}", "w") as f:
+    json.dump([digest, sorted(stored)], f)
+"""
+
+
+def test_one_copy(tmp_path: Path) -> None:
+    """Only the first slot saves the weights with a checkpoint, and all slots continue with them."""
+    flags = (*PRELOAD, "--recovery", "checkpoint:4")
+    (first, stored), (second, _) = launch(tmp_path, "calm", LARGE, *flags)
+    assert (first, stored) == (second, ["s00000"])
+    faults = [f"--fault=kill:{of}" for of in ("worker:1@clock:6", "worker:0@clock:9", "worker:*@clock:14")]
+    got = launch(tmp_path, "storm", LARGE, *flags, *faults)
+    assert [of[0] for of in got] == [first, first]
+    assert kills(tmp_path, "storm") >= len(faults)

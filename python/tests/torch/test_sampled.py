@@ -65,6 +65,20 @@ def test_scale(
     assert bool(again) == (max(third) > fewer)
 
 
+@pytest.mark.parametrize(("recovery", "copy"), [("chain:2,checkpoint:5", True), ("checkpoint:3", False)])
+def test_scale_with_own_optimizer(tmp_path: Path, recovery: str, copy: bool) -> None:
+    """The first process of a slot that joins copies the weights, also if all others have just been rolled back."""
+    given: dict[str, Any] = {"length": 102, "epochs": 2, "batch": 6, "copy": copy, "scale": {2: (3, 4), 5: (2, 7)}}
+    calm = train(tmp_path, "calm", "own", "--recovery", "checkpoint:100", **given)
+    deaths = [(0, 3, 0), (1, 4, 0), (2, 4, 0), (2, 5, 0), (2, 6, 0), (0, 6, 0), (0, 7, 0), (1, 9, 0)]
+    storm = train(tmp_path, "storm", "own", "--recovery", recovery, **given, workers=2, deaths=deaths)
+    assert storm == calm
+    assert storm.once()
+    assert [[Counter(calm.clocks)[clock, slot] for slot in range(3)] for clock in (3, 4, 6, 7)] == [
+        [6, 6, 0], [6, 6, 6], [6, 6, 6], [6, 6, 0],
+    ]  # fmt: skip
+
+
 def test_global_batch(tmp_path: Path) -> None:
     """A clock trains the same samples, whatever the number of slots is."""
     given: dict[str, Any] = {"length": 97, "epochs": 2, "batch": 12, "settings": {"global_batch": True}}
