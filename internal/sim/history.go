@@ -79,7 +79,7 @@ const (
 // or the views that Saved receives. A job with unplanned members has no ReferenceTable.
 func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *History {
 	if loses && job.Clocks > maxLossyClocks {
-		panic(fmt.Sprintf("sim: a job whose rows may be lost has at most %d clocks", maxLossyClocks))
+		panic(fmt.Sprintf("sim: a job whose rows may be lost can have at most %d clocks", maxLossyClocks))
 	}
 	h := &History{job: job, slots: slots, rows: job.Shards + 3, lossy: loses}
 	h.spec = perdure.TableSpec{

@@ -1,6 +1,6 @@
 """How long the other processes stand when one process of a DataParallel training dies.
 
-Two processes train a model of 9.9 million parameters, or with --large of 124 million, with AdamW. One of them is
+Two processes train a model of 9.9 million parameters, or with --large of 128 million, with AdamW. One of them is
 killed. The time is the longest interval between two steps of the other one, less the median interval.
 
     python deaths.py --large
@@ -65,8 +65,8 @@ def process(out: str, count: int, large: bool) -> None:
         Path(f"{out}.{job.slot}").write_text(json.dumps(phases))
 
 
-def transfer(folder: str, size: int) -> float:
-    """Seconds to write a file of this size to the disk and to read it."""
+def written(folder: str, size: int, read: bool = False) -> float:
+    """Seconds to write a file of this size to the disk, and to read it."""
     data, path = os.urandom(_PIECE), f"{folder}/raw"
     begun = time.monotonic()
     with open(path, "wb") as f:
@@ -74,11 +74,13 @@ def transfer(folder: str, size: int) -> float:
             f.write(data)
         f.flush()
         os.fsync(f.fileno())
-    with open(path, "rb") as f:
-        while f.read(_PIECE):
-            pass
+    if read:
+        with open(path, "rb") as f:
+            while f.read(_PIECE):
+                pass
+    took = time.monotonic() - begun
     os.unlink(path)
-    return time.monotonic() - begun
+    return took
 
 
 def measure(a: argparse.Namespace) -> list[float]:
@@ -100,7 +102,7 @@ def measure(a: argparse.Namespace) -> list[float]:
         stood = max(intervals) - usual
         size = 12 * its["parameters"]
         return [
-            stood, its["begun"] - its["created"], its["loaded"] - its["begun"], usual, transfer(folder, size),
+            stood, its["begun"] - its["created"], its["loaded"] - its["begun"], usual, written(folder, size, read=True),
         ]  # fmt: skip
 
 

@@ -56,7 +56,7 @@ func CheckAddress(flag, text string) error {
 		switch ip := net.ParseIP(host); {
 		case err != nil || host == "" || bad != nil || number == 0:
 			return fmt.Errorf("%w: %s %s: invalid address %q; write HOST:PORT, for example 10.0.0.5:7000 or "+
-				"[fd00::5]:7000; separate several by commas", perdure.ErrUsage, flag, text, addr)
+				"[fd00::5]:7000; separate several addresses with commas", perdure.ErrUsage, flag, text, addr)
 		case ip != nil && ip.IsUnspecified():
 			return fmt.Errorf("%w: %s %s: %s means every address of a machine; write the one at which the machine "+
 				"can be reached", perdure.ErrUsage, flag, text, host)

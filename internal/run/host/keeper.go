@@ -83,7 +83,7 @@ func (k *keeper) onExit(e supervisor.Exit) supervisor.Restart {
 	if e.Role == wire.RoleServer && e.Code == supervisor.ExitDrained {
 		log.Info(who + " was drained and is not started again")
 		if k.drained++; k.drained == k.counts[wire.RoleServer]+k.counts[wire.RoleWorker] {
-			log.Info("all processes of this host were drained; nothing is left to do")
+			log.Info("all processes on this host have been drained; there is nothing left to do")
 			close(k.idle)
 		}
 		return supervisor.Never

@@ -66,7 +66,7 @@ def launch(args: list[str]) -> None:
         else:
             flags.append(flag + has + value)
     if not args:
-        raise UsageError("launch: missing program; name its file after the flags")
+        raise UsageError("launch: missing program; give its file after the flags")
     if not processes.isdecimal() or int(processes) < 1:
         raise UsageError(f"launch: invalid --nproc {processes}: give the number of processes, 1 or more")
     if not os.path.isfile(args[0]):

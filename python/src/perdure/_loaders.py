@@ -31,7 +31,7 @@ class _Watched:
         if self.early is not None and self.loader._iterator is self.early and self.early._num_yielded != self.given:
             raise UsageError(
                 f"{self.name} is read through an iterator created before DataParallel, ServerOptimizer or DiLoCo, so a "
-                "replacement process of this slot could not restore its position; call iter(loader) after creating both"
+                "replacement process of this slot could not restore its position; call iter(loader) afterwards"
             )
         self.early = None
 

@@ -49,7 +49,7 @@ def refuse_recovery(recovery: str) -> None:
     if not keeps or "partial" in options.split(","):
         why = "loses updates without a rollback" if keeps or kind == "scar" else "keeps no checkpoints"
         raise UsageError(
-            f"recovery {recovery} {why}, but with DataParallel all roll back to a checkpoint when their processes die: "
+            f"recovery {recovery} {why}, but with DataParallel all slots must be able to return to a checkpoint: "
             "choose resend:auto, checkpoint:C or chain:N,checkpoint:C, or use ServerOptimizer or DiLoCo"
         )
 

@@ -28,6 +28,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
 
 from . import _agent, _state
 from ._counted import Counted
@@ -168,6 +169,7 @@ class DataParallel(_Training):
         self._repeats = False  # whether this process first repeats a step
         self._copy: Lot | None = None  # the shared state of the next mark, until that mark's forward pass
         self._before_copy: list[Any] = []  # of the shared objects: what small_of returned before the copy was loaded
+        self._omitted: list[tuple[nn.Parameter, Any]] = []  # parameters and gradients of a step that computes nothing
         self._own: dict[str, Any] | None = None  # the own state of the mark, until the update carries it
         self._after: Any = None  # the random numbers at the end of the backward pass that is repeated
         self._random: Any = None  # the random numbers of the state that was loaded, until the first mark
@@ -357,6 +359,7 @@ class DataParallel(_Training):
                 return None
             if closure is None or not of._closures:
                 of._before_step(i, optimizer)
+                of._omit_step(optimizer)
                 return None
 
             def checked() -> Any:
@@ -368,6 +371,9 @@ class DataParallel(_Training):
 
         def stepped(*_: Any) -> None:
             if (of := owner()) is not None and of._copy is not None:  # the step is repeated
+                for p, grad in of._omitted:
+                    p.grad = grad
+                of._omitted = []
                 of._load_shared(_state.decode(of._copy.bytes.data, views=True)["shared"], views=True, objects=False)
 
         # model.compile() would compile the hook as well.
@@ -427,8 +433,8 @@ class DataParallel(_Training):
         while self._count < count:
             if self._open:
                 raise UsageError(
-                    f"step {self._count} made no synchronised backward pass of the model's output: each iteration over "
-                    "steps must make one"
+                    f"step {self._count} ran no synchronised backward pass from the model's output: each iteration "
+                    "over steps must run one"
                 )
             self._resume_random()
             self._mark()
@@ -728,6 +734,11 @@ class DataParallel(_Training):
                 "make the same number of steps"
             )
         if not self._flags.equal(flags):
+            if self._count == 0:
+                raise UsageError(
+                    "the optimizers or the objects in shared= differ between the slots at the start: give all slots "
+                    "the same settings, and create averages of the weights after setting the same seed in all slots"
+                )
             raise PerdureError(
                 f"the weights of the slots differ in step {self._count}: all machines must compute the same bits, with "
                 "the same version of torch, kind of processor and number of threads, and objects that change the "
@@ -779,6 +790,15 @@ class DataParallel(_Training):
                 "and the learning rate, or use a GradScaler"
             )
 
+    def _omit_step(self, optimizer: Optimizer) -> None:
+        """Let a repeated step's optimizer compute nothing, since the copy has the result: it skips absent gradients."""
+        if self._copy is None or not type(optimizer).__module__.startswith("torch.optim."):
+            return
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        self._omitted = [(p, p.grad) for p in held]
+        for p in held:
+            p.grad = None
+
     def _refuse_unlisted(self, optimizer: Optimizer) -> None:
         """Raise UsageError if a scheduler of the optimizer, or a GradScaler that calls its step, is not saved."""
         listed = [*self._shared, *self._state]
@@ -806,8 +826,13 @@ class DataParallel(_Training):
             frame = frame.f_back
 
     def _checksum(self) -> int:
-        """Return a checksum of a part of the weights. The parts take turns."""
+        """Return a checksum of a part of the weights. The parts take turns. That of step 0 covers all other objects."""
         check, turn = 0, self._count % _PARTS
+        if self._count == 0:
+            # An average without an update has no values of its own yet.
+            empty = [isinstance(of, AveragedModel) and int(of.n_averaged) == 0 for of in self._shared]
+            kept = [of.state_dict() for of, none in zip(self._shared, empty, strict=True) if not none]
+            check = _state.Encoded([[of.state_dict() for of in self._optimizers], kept]).checksum()
         for p in self._parameters:
             flat = p.detach().reshape(-1)
             each = -(-flat.numel() // _PARTS)

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import struct
+import zlib
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -63,6 +64,15 @@ class Encoded:
             done += len(piece)
             i += 1
         return end - at
+
+    def checksum(self) -> int:
+        """Return a checksum of the encoded state."""
+        check, at, room = 0, 0, np.empty(min(self.size, 1 << 20), np.uint8)
+        while at < self.size:
+            count = self.read(at, room)
+            check = zlib.crc32(room[:count].data, check)
+            at += count
+        return check
 
     def _put(self, data: Any) -> int:
         at = self._end

@@ -1040,8 +1040,8 @@ STEPS_REFUSED = {
     "graph": ("model(X).square().sum().backward(create_graph=True)", "create_graph"),
     "max_norm": ("model(X, 'max_norm').sum().backward()", r"short\.weight was changed"),
     "unfrozen": ("model.frozen.requires_grad_(); model(X).sum().backward()", "frozen was frozen"),
-    "nothing": ("pass", "step 0 made no synchronised"),
-    "method alone": ("model.linear(X).sum().backward()", "step 0 made no synchronised"),
+    "nothing": ("pass", "step 0 ran no synchronised"),
+    "method alone": ("model.linear(X).sum().backward()", "step 0 ran no synchronised"),
     "closure": ("optimizer.step(lambda: model(X).sum().backward())", "LBFGS makes a step without"),
 }
 
@@ -1206,6 +1206,17 @@ def made_by(rank):
     program = program_of(case, "made_by(job.slot)" + WITH_PERDURE.replace("steps(6)", "steps(200)"))
     said = pair.run(tmp_path, program, both_fail=True)
     assert "the weights of the slots differ in step 64:" in failure_of(said, "PerdureError")
+
+
+def test_shared_objects_that_differ(tmp_path: Path, pair: Pair) -> None:
+    """An average that starts with the weights of each slot's own seed is found in the first step."""
+    case = """
+def shared_of(model, optimizers):
+    import copy
+    return [copy.deepcopy(model)]
+"""
+    said = pair.run(tmp_path, program_of(case, WITH_PERDURE), both_fail=True)
+    assert "shared= differ between the slots at the start" in failure_of(said, "UsageError")
 
 
 def test_last_batch_without_samples(tmp_path: Path, pair: Pair) -> None:
