@@ -30,6 +30,7 @@ type sharedMark struct {
 	clock  perdure.Clock   // the clock whose start the shared state belongs to; 0: the program lacks it
 	own    bool            // the program saves its own state with each update
 	needs  bool            // the program waits for a copy
+	unable bool            // the job's store cannot be reached from here
 	seen   []slotstate.Key // copies that the view has named so far
 	passed []slotstate.Key // copies of earlier clocks than clock was when the view named them
 	saved  []slotstate.Key
@@ -75,22 +76,24 @@ func (m *sharedMark) wanted(v *protocol.View, own perdure.Slot) (want slotstate.
 	return want, found
 }
 
-// Mark records that the program has the shared state of the start of a clock: the current one, or the one before, which
-// it repeats. The program must not change it before it has read the rows that the clock's updates change. own reports
-// whether the program saves its own state with each update. Otherwise, all roll back when its process dies.
+// Mark records that the program has the shared state of the start of the current clock. The program must not change it
+// before it has read the rows that the clock's updates change. own reports whether the program saves its own state with
+// each update. Otherwise, all roll back when its process dies.
 //
-// Without a store that this machine can reach, Mark does nothing: all roll back when a process dies.
-func (s SharedState) Mark(clock perdure.Clock, own bool) {
+// Without a store that this machine can reach, no copy can be saved: all roll back when a process dies, and no slot can
+// join.
+func (s SharedState) Mark(own bool) {
 	unreachable := s.c.saves.CheckReachable()
 	l := s.c.lock()
 	defer s.c.mu.Unlock()
-	if unreachable != nil || l.out.Phase().IsOver() { // IsOver: also if the job was rolled back
+	if l.out.Phase().IsOver() { // also if the job was rolled back
 		return
 	}
-	first := l.shared.clock == 0
-	l.shared.own, l.shared.needs = own, false
-	if clock = min(clock, l.out.Clock()); l.shared.clock != clock {
-		l.shared.clock, l.shared.saved = clock, nil
+	first := l.shared.clock == 0 && !l.shared.unable
+	if l.shared.needs = false; unreachable != nil {
+		l.shared.unable = true
+	} else if l.shared.own = own; l.shared.clock != l.out.Clock() {
+		l.shared.clock, l.shared.saved = l.out.Clock(), nil
 	}
 	if first {
 		l.notify()
@@ -157,9 +160,34 @@ func (s SharedState) Saver() perdure.Slot {
 	return l.slot
 }
 
-// LoadFrom returns the state that another slot's program saved before the current clock, as in [Client.LoadSaved].
+// LoadFrom returns the state that another slot's program saved in the clock before the current one, as in
+// [Client.LoadSaved]. It waits for a while if its shard does not have that update yet.
 func (s SharedState) LoadFrom(ctx context.Context, slot perdure.Slot) (SavedState, error) {
-	return loadSaved(ctx, s.c, slot)
+	pause := shortestPause
+	for try := 1; ; try++ {
+		got, err := loadSaved(ctx, s.c, slot)
+		if err != nil || got.Clock+1 >= s.c.Now() || try == maxLoadFromTries {
+			return got, err
+		}
+		l := s.c.lock()
+		err = cmp.Or(l.waits.Pause(ctx, pause), l.usable())
+		s.c.mu.Unlock()
+		if err != nil {
+			return SavedState{}, err
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// maxLoadFromTries is how often LoadFrom looks for a state: for nearly a minute.
+const maxLoadFromTries = 60
+
+// Left reports whether this slot has done its last clock before it leaves the job.
+func (s SharedState) Left() bool {
+	l := s.c.lock()
+	defer s.c.mu.Unlock()
+	until := l.view.Slots[l.slot].Until
+	return until > 0 && l.out.Clock() >= until
 }
 
 // AwaitCopy waits until another process has saved the shared state of the current clock for this one. It returns the

@@ -17,13 +17,13 @@ func marks(c *cluster) (ws []*worker.Client, ts []*worker.Table) {
 	ts = c.tables(ws)
 	for clock := range perdure.Clock(3) {
 		both(2, func(slot int) {
-			worker.NewSharedState(ws[slot]).Mark(ws[slot].Now(), true)
+			worker.NewSharedState(ws[slot]).Mark(true)
 			c.inc(ts[slot], 1)
 			c.clock(ws[slot], clock+1)
 		})
 		both(2, func(slot int) { c.get(ts[slot]) })
 	}
-	both(2, func(slot int) { worker.NewSharedState(ws[slot]).Mark(ws[slot].Now(), true) })
+	both(2, func(slot int) { worker.NewSharedState(ws[slot]).Mark(true) })
 	return ws, ts
 }
 
@@ -60,7 +60,7 @@ func TestSharedState(t *testing.T) {
 		if err != nil || string(got) != "shared" || next.Now() != 3 || next.Generation() != 1 {
 			t.Fatalf("at clock %d of generation %d, the copy is %q, %v", next.Now(), next.Generation(), got, err)
 		}
-		worker.NewSharedState(next).Mark(next.Now(), true)
+		worker.NewSharedState(next).Mark(true)
 		table := c.table(next)
 		c.inc(table, 1)
 		c.clock(next, 4)

@@ -137,3 +137,32 @@ with perdure.join() as job:
     assert done.returncode == 1, said
     assert re.search(r"worker:1 failed .*clock 2 .*ended with code 1: ValueError: batch 2 is empty", said), said
     assert re.search(r"^ +\| the rate is 0.5$", said, re.MULTILINE), said
+
+
+def test_death_while_the_results_are_written(tmp_path: Path) -> None:
+    """A program that is killed after the job's end is not restarted, and launch fails with a reason."""
+    (tmp_path / "train.py").write_text(
+        """
+import os, signal, sys, time
+from pathlib import Path
+import numpy as np, perdure
+with perdure.join() as job:
+    table = job.table("w", rows=8, dim=1, rule=perdure.Add())
+    job.run(lambda clock: table.inc_run(0, np.ones((8, 1))))
+    slot, folder = job.slot, job.run_folder
+if slot == 1:
+    while not (folder / "model.safetensors").exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    )
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "--clocks=6"]
+    done = subprocess.run(
+        [*command, *SMALL, "-q", f"--out={tmp_path / 'run'}", str(tmp_path / "train.py")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "worker:1 killed by SIGKILL" in done.stderr

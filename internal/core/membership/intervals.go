@@ -43,9 +43,10 @@ func scaledTo(slots []protocol.SlotView, workers int, at perdure.Clock) (Change,
 	return ch, nil
 }
 
-// Apply applies a change at a clock, in place if possible. It returns the new slots, the indices of those that
-// participate from the clock on, and the number of clocks in the former membership intervals of reused slots.
-func (ch *Change) Apply(slots []protocol.SlotView, at perdure.Clock) (
+// Apply applies a change at a clock, in place if possible. Slots that left after clock reusable are not reused. It
+// returns the new slots, the indices of those that participate from the clock on, and the number of clocks in the
+// former membership intervals of reused slots.
+func (ch *Change) Apply(slots []protocol.SlotView, at, reusable perdure.Clock) (
 	next []protocol.SlotView, joined []int, past int64, err error,
 ) {
 	for _, slot := range ch.Leave {
@@ -61,7 +62,7 @@ func (ch *Change) Apply(slots []protocol.SlotView, at perdure.Clock) (
 				continue // another process already has it
 			}
 		} else {
-			for i < len(slots) && !(slots[i].Left && slots[i].Until <= at) {
+			for i < len(slots) && !(slots[i].Left && slots[i].Until <= min(at, reusable)) {
 				i++
 			}
 			vacant = i

@@ -42,7 +42,7 @@ func TestApply(t *testing.T) {
 		"before it joined":  {Change{Leave: []perdure.Slot{0}}, []protocol.SlotView{iv(5, 0)}, nil, 0, "at clock 5"},
 	} {
 		before := slices.Clone(c.slots)
-		next, joined, past, err := c.change.Apply(c.slots, 5)
+		next, joined, past, err := c.change.Apply(c.slots, 5, perdure.MaxClock)
 		if (err == nil) != (c.refusal == "") || err != nil && !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: %v, want %q", name, err, c.refusal)
 		}
@@ -83,6 +83,18 @@ func TestEarly(t *testing.T) {
 	} {
 		if got := startsEarly(c.slots, 0, c.from, func(i int) perdure.Clock { return c.done[i] }); got != c.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// TestReuse checks that the number of a slot is not reused as long as others may need the state of its last clock.
+func TestReuse(t *testing.T) {
+	for reusable, want := range map[perdure.Clock]int{perdure.MaxClock: 0, 3: 0, 2: 1} {
+		slots := []protocol.SlotView{{Interval: protocol.Interval{Until: 3}, Left: true}}
+		slots = append(slots, protocol.SlotView{})
+		ch := Change{Add: 1}
+		if _, joined, _, err := ch.Apply(slots, 5, reusable); err != nil || joined[0] != 2*want {
+			t.Errorf("reusable up to clock %d: slots %v join, %v", reusable, joined, err)
 		}
 	}
 }

@@ -225,7 +225,11 @@ func (f *JobRecord) Scaled(workers int, at perdure.Clock) (Change, error) {
 func (f *JobRecord) Apply(ch Change, at perdure.Clock) (joined []int, err error) {
 	v := &f.View
 	before := slices.Clone(v.Slots)
-	next, joined, past, err := ch.Apply(v.Slots, at)
+	reusable := perdure.MaxClock
+	if f.SavesAtCuts(anySlot) {
+		reusable = v.Durable - 1 // the state that a slot saved for its last clock may be needed by others in a rollback
+	}
+	next, joined, past, err := ch.Apply(v.Slots, at, reusable)
 	if next == nil {
 		return nil, err
 	}

@@ -109,6 +109,7 @@ func (r *recorder) recordDeath(k Kind, index int, how string) {
 
 func (r *recorder) endAt(clock perdure.Clock) {
 	set(r, &r.record.View.End, clock)
+	r.queue.MarkAwaitingSource()
 	r.event("end", "", "the job ends at clock %d", clock)
 }
 
@@ -119,6 +120,7 @@ func (r *recorder) stopAt(clock perdure.Clock, tentative bool) {
 		return
 	}
 	set(r, &r.record.View.End, clock)
+	r.queue.MarkAwaitingSource()
 	set(r, &r.record.View.Tentative, true)
 	r.event("tentative-end", "", "every slot stops at clock %d, so that its model can be evaluated", clock)
 }

@@ -108,9 +108,6 @@ func (sh *sharing) mark(c *cluster, w *fakeWorker, slot perdure.Slot) bool {
 	v := &w.view
 	saved := w.clock <= 1 || // at clock 1, the rows have the initial state
 		w.clock == v.Cut && v.Slots[slot].From < v.Cut || sh.whole[slotClock{slot, v.Generation, w.clock - 1}]
-	if w.mark == 0 && saved {
-		w.mark = max(0, w.clock-1) // the saved state is that of the clock before, which the process repeats
-	}
 	for i := range c.job.Shards {
 		if on := c.shard(w, i); on == nil || on.in == nil || on.in.MinClock() < w.clock {
 			return false

@@ -133,7 +133,7 @@ func (ro *slotMembership) releaseLeft() {
 			continue
 		}
 		next := *sl
-		next.Left = true
+		next.Left, next.Source = true, 0
 		ro.rec.changeSlot(i, next)
 		ro.job.recovering[Worker].Remove(i)
 		ro.rec.event("left", target(Worker, i), "worker:%d has left at clock %d", i, sl.Until)

@@ -64,7 +64,8 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 	}
 	next, cuts := fa.record.View.Slots[slot], recovery.ScheduleOf(fa.record.Job.Recovery)
 	cuts.Named = fa.record.View.Named
-	known := start <= max(fa.record.View.Cut, next.From) || cuts.Has(start)
+	over := next.Until > 0 && start >= next.Until // it has done its last clock
+	known := over || start <= max(fa.record.View.Cut, next.From) || cuts.Has(start)
 	if !known && fa.record.SavesAtCuts(slot) && !fa.job.complete { // all of its state
 		var why string
 		if next.Source, why = fa.chooseSource(slot, start, false); next.Source == 0 {
@@ -125,6 +126,16 @@ func (fa *slotRecovery) chooseSource(slot int, start perdure.Clock, waits bool) 
 		fa.queue.AwaitingSource.Add(slot)
 		return 0, ""
 	}
+	unable := false
+	for i := range fa.job.slots {
+		w := fa.job.slots[i].worker
+		unable = unable || waits && w != nil && w.Passed && w.Mark == 0
+	}
+	if unable {
+		fa.rec.fail("worker:%d needs the weights of clock %d, but the other workers cannot reach the job's store to "+
+			"save a copy: set a store that all machines reach", slot, start)
+		return 0, ""
+	}
 	stays := func(s protocol.SlotView) bool { return s.From < start && s.Has(start) }
 	if waits && !slices.ContainsFunc(v.Slots, stays) {
 		fa.rec.fail("worker:%d needs the weights of clock %d, but no worker takes part in this clock and the one "+
@@ -144,11 +155,13 @@ func (fa *slotRecovery) mayBeSource(slot int, clock perdure.Clock) bool {
 }
 
 // mayBecomeSource reports whether a slot without a source will have the shared state of a clock without the help of
-// others: its process, or its next one, loads the state of a checkpoint, or the job rolls back.
+// others: its process, or its next one, loads the state of a checkpoint, or the job rolls back. A process that starts
+// later than the clock first waits for the clock's end.
 func (fa *slotRecovery) mayBecomeSource(slot int, clock perdure.Clock) bool {
 	sl, w := &fa.record.View.Slots[slot], fa.job.slots[slot].worker
 	waits := w != nil && w.Generation == fa.record.View.Generation && (w.NeedsCopy || w.Passed || w.Mark > 0)
-	return sl.Has(clock) && sl.From < clock && sl.Source == 0 && !waits
+	later := sl.Decided && sl.Start > clock
+	return sl.Has(clock) && sl.From < clock && sl.Source == 0 && !waits && !later
 }
 
 // checkSource chooses a source for a slot whose process still lacks the shared state, if it has none that lives. It

@@ -22,7 +22,7 @@ type WorkerStatus struct {
 	// process that lacks it; 0: it cannot.
 	Mark perdure.Clock `json:"mark,omitempty"`
 	// Passed reports that the view names this process as the source of shared state that it no longer had when it
-	// received the view.
+	// received the view, or that it cannot save any: it does not reach the job's store.
 	Passed bool `json:"passed,omitempty"`
 	// SavesOwn reports whether the program saves its own state with each update, so that it can continue with a copy of
 	// the shared state.

@@ -93,6 +93,7 @@ type Group struct {
 	stopping bool
 	children map[memberID]*child
 	spent    map[wire.Role]Usage // usage of processes that have ended
+	killed   []Exit              // last exits of places whose process was killed and not restarted
 }
 
 type memberID struct {
@@ -286,8 +287,9 @@ func (g *Group) Stop(ctx context.Context) error {
 // DisableRestarts cancels pending restarts: places that wait for one stay empty.
 func (g *Group) DisableRestarts() { g.last.Do(func() { close(g.restartsDisabled) }) }
 
-// Await waits until no place of a role has a process or a pending restart, or until ctx is done.
-func (g *Group) Await(ctx context.Context, role wire.Role) {
+// Await waits until no place of a role has a process or a pending restart, or until ctx is done. It returns the exits
+// of the role's processes that were killed and not restarted.
+func (g *Group) Await(ctx context.Context, role wire.Role) (killed []Exit) {
 	g.mu.Lock()
 	var all []*child
 	for p, k := range g.children {
@@ -299,10 +301,19 @@ func (g *Group) Await(ctx context.Context, role wire.Role) {
 	for _, k := range all {
 		select {
 		case <-k.ended:
+			continue
 		case <-ctx.Done():
-			return
+		}
+		break
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.killed {
+		if e.Role == role {
+			killed = append(killed, e)
 		}
 	}
+	return killed
 }
 
 func (g *Group) signalAll(sig os.Signal) { g.signalWhere(sig, func(*child) bool { return true }) }
@@ -360,13 +371,18 @@ func (k *child) grace() time.Duration { return cmp.Or(k.spec.Grace, k.group.opts
 func (k *child) run() {
 	g := k.group
 	defer close(k.ended)
+	var last Exit
 	defer func() {
 		g.mu.Lock()
 		delete(g.children, k.id)
+		if last.Signal != "" {
+			g.killed = append(g.killed, last)
+		}
 		g.mu.Unlock()
 	}()
 	for {
-		again := g.opts.OnExit(k.wait())
+		last = k.wait()
+		again := g.opts.OnExit(last)
 		for started := false; !started; {
 			if !k.pause(again) {
 				return

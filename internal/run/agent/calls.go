@@ -30,11 +30,7 @@ func (a *Agent) execute(ctx, life context.Context, c *worker.Client, r *request)
 		return answer(err, int64(clock))
 	case opNow:
 		if m := r.args[0]; m&marks != 0 {
-			clock := c.Now()
-			if m&marksBefore != 0 {
-				clock--
-			}
-			worker.NewSharedState(c).Mark(clock, m&savesOwn != 0)
+			worker.NewSharedState(c).Mark(m&savesOwn != 0)
 		}
 		return clockReply(c)
 	case opSettle:
@@ -78,17 +74,19 @@ func (a *Agent) execute(ctx, life context.Context, c *worker.Client, r *request)
 func clockReply(c *worker.Client) reply {
 	rank, of := c.Share()
 	r := answer(nil, int64(c.Now()), int64(c.End()), int64(rank)<<32|int64(of), int64(c.Generation()))
-	if c.SaveDue() {
-		r.text = strconv.AppendInt(nil, int64(worker.NewSharedState(c).Saver()), 10)
+	shared := worker.NewSharedState(c)
+	if c.Slot() >= 0 && shared.Left() {
+		r.text = []byte("left")
+	} else if c.SaveDue() {
+		r.text = strconv.AppendInt(nil, int64(shared.Saver()), 10)
 	}
 	return r
 }
 
 // The flags of opNow: what the program has of the shared state.
 const (
-	marks       = 1 << iota // that of a clock's start
-	savesOwn                // it saves its own state with each update
-	marksBefore             // the clock is the one before the current one
+	marks    = 1 << iota // that of a clock's start
+	savesOwn             // it saves its own state with each update
 )
 
 // table creates a table or attaches to it.

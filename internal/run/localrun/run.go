@@ -300,8 +300,9 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 			return sum, recordStop(r.job, r.stopped(<-ended))
 		}
 		r.job.MarkDone()
+		var killed error
 		if !r.workers {
-			awaitPrograms(atOnce, r.job.Group())
+			killed = awaitPrograms(atOnce, r.job.Group())
 		}
 		sum = r.Summary(e.model)
 		r.job.End(ErrExported)
@@ -313,7 +314,7 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 		if r.workers {
 			r.view.End(&sum, r.dir.Path(), r.job.Pending())
 		}
-		return sum, nil
+		return sum, killed
 	}
 }
 

@@ -80,11 +80,23 @@ const EnvRun = "PERDURE_RUN"
 // before they are asked to end.
 const programGrace = time.Minute
 
-// awaitPrograms waits until the user's programs have ended.
-func awaitPrograms(ctx context.Context, g *supervisor.Group) {
+// ErrKilledProgram means that the job is done, but a program was killed before it had ended by itself.
+var ErrKilledProgram = errors.New("the job is done, but a program did not end by itself")
+
+// awaitPrograms waits until the user's programs have ended. It returns an error if one was killed.
+func awaitPrograms(ctx context.Context, g *supervisor.Group) error {
 	ctx, cancel := context.WithTimeout(ctx, programGrace)
 	defer cancel()
-	g.Await(ctx, wire.RoleWorker)
+	killed := g.Await(ctx, wire.RoleWorker)
+	if len(killed) == 0 {
+		return nil
+	}
+	what := make([]string, len(killed))
+	for i, e := range killed {
+		what[i] = fmt.Sprintf("worker:%d %s", e.Index, e.Description)
+	}
+	return fmt.Errorf("%w: %s; files that it was writing may be missing: resume the run to write them again",
+		ErrKilledProgram, strings.Join(what, ", "))
 }
 
 // ownProgram returns the process of a slot whose worker is a user's program. The program replaces the shell, so that

@@ -56,9 +56,8 @@ PROTOCOL = 7
 ) = range(1, 33)
 
 _HEAD = struct.Struct("<HHIqqqq")
-# The flags of NOW: the program has the shared state of a clock's start; it saves its own state with each update; the
-# clock is the one before the current one.
-MARKS, SAVES_OWN, MARKS_BEFORE = 1, 2, 4
+# The flags of NOW: the program has the shared state of the clock's start; it saves its own state with each update.
+MARKS, SAVES_OWN = 1, 2
 LOADS_COPY, LOADS_OTHER = 1, 2  # what LOAD_STATE loads instead of the slot's own state
 
 _MOST = 64 << 10  # max bytes of a packet

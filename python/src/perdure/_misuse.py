@@ -74,6 +74,11 @@ def refuse_misplaced(shared: Sequence[Any], state: Sequence[Any]) -> None:
 def refuse_empty_batches(sampler: Any, share: Share) -> None:
     """Raise UsageError if the last batch of this epoch or of later ones would have no sample for some slot."""
     whole, left = sampler._whole(share), sampler.length - sampler._place.position
+    if whole < share.of:
+        raise UsageError(
+            f"a global batch of {whole} samples has none for some of {share.of} slots: choose a larger batch, or fewer "
+            "slots"
+        )
     last = next((of for of in (left % whole, sampler.length % whole) if 0 < of < share.of), 0)
     if last and not sampler._drop_last:
         raise UsageError(

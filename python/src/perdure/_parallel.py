@@ -17,6 +17,7 @@ import functools
 import math
 import os
 import sys
+import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,7 +44,7 @@ from ._misuse import refuse_empty_batches, refuse_misplaced, refuse_other_number
 from ._names import Description, Place
 from ._shared import Lot
 from ._small import copied, merged, rates_of, small_of
-from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError, _CopyWanted
+from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError, _CopyWanted, _Left
 from .job import Job, Share, Table
 from .rules import Set
 from .sampler import Loader
@@ -64,6 +65,7 @@ from .torch import (
 _BUCKET = 25 << 20  # bytes of gradients that are sent together while the backward pass continues
 _PARTS = 64  # a clock compares one of so many parts of the weights
 _FRAMES = 12  # max calls between GradScaler.step and a hook of the optimizer's step
+_LOADERS = (torch.utils.data.DataLoader, torch.utils.data.Sampler)
 _CHECKED = 2  # steps of a process in which changes of the shared state are looked for, besides those that save it
 
 
@@ -135,8 +137,7 @@ class DataParallel(_Training):
         _separate_generators(self._state, job.slot)
         self._loaders = Loaders(self._state, self._sampler)
         # Other objects may depend on the loss, which the repeated step would compute with the weights of the next one.
-        loaders = (torch.utils.data.DataLoader, torch.utils.data.Sampler)
-        self._copies = all(isinstance(of, loaders) for of in self._state) if copy is None else copy
+        self._copies = all(isinstance(of, _LOADERS) for of in self._state) if copy is None else copy
         self._left: Callable[[], Left | None] = self._loaders.left
         self._closures = False  # whether an optimizer's step runs the closure that computes the gradients, once
         self._state.append(job._epochs if self._sampler is None else self._sampler)
@@ -172,6 +173,7 @@ class DataParallel(_Training):
         self._omitted: list[tuple[nn.Parameter, Any]] = []  # parameters and gradients of a step that computes nothing
         self._own: dict[str, Any] | None = None  # the own state of the mark, until the update carries it
         self._after: Any = None  # the random numbers at the end of the backward pass that is repeated
+        self._had: list[bool] = [p.grad is not None for p in self._parameters]  # at the mark: which gradients exist
         self._random: Any = None  # the random numbers of the state that was loaded, until the first mark
         self._counts = False  # whether the program loops over steps, which counts them
         self._count = self._made = 0  # steps of the job, and of this process
@@ -230,6 +232,9 @@ class DataParallel(_Training):
         self._description.check()
         if self._handed is not None:
             self._handed.take(self._handed_table.get_run(0, self._handed.rows))
+        now = self.job._now()
+        if now.left:  # the steps of this slot are done, and the weights of its last one may be gone
+            raise _Left(f"slot {self.job.slot} has left the job; this program has nothing to do")
         kept, saved = self.job._load()
         now = self.job._now()
         whole = kept is not None and ("shared" in kept or "saver" in kept)
@@ -253,18 +258,37 @@ class DataParallel(_Training):
         """Load a copy of the shared state: the slot has joined the job, whose clocks the others have done so far."""
         if self._sampler is None:
             raise UsageError(
-                f"slot {self.job.slot} has joined at clock {clock}, but this program divides the data itself: draw the "
-                "batches with a Sampler to change the number of slots"
+                f"slot {self.job.slot} has joined at clock {clock}, but this program divides the data itself: only "
+                "with a Sampler can the number of slots change; run `perdure scale` with the former number"
             )
-        try:
-            self._copy = self.job._load_copy()
-        except Done:
-            self.job.finish()
-            raise UsageError("the job has ended before this slot's first step: omit this process") from None
+        if any(of is not self._sampler and not isinstance(of, _LOADERS) for of in self._state):
+            warnings.warn(
+                f"slot {self.job.slot} has joined at clock {clock}: its objects in state= have their initial values",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        self._copy = self._await_copy()
         copied = _state.decode(self._copy.bytes.data, views=True)
         self._load_shared(copied["shared"], views=True)
         self._take_buffers(copied["buffers"])
+        self._take_presence(copied["grads"])
         self._count = copied["step"]
+        self._sampler._enter_epoch()  # the copy belongs to the point after the code at an epoch's end
+
+    def _await_copy(self) -> Lot:
+        try:
+            return self.job._load_copy()
+        except Done:
+            self.job.finish()  # otherwise the others would wait for this slot
+            raise UsageError(
+                "the job has ended before this process had the weights: use the model that another slot has saved"
+            ) from None
+
+    def _take_presence(self, has: Sequence[bool]) -> None:
+        """Create the gradients that existed at the mark: an optimizer skips parameters without one."""
+        for p, had in zip(self._parameters, has, strict=True):
+            if had:
+                p.grad = torch.zeros_like(p)
 
     @staticmethod
     def _saved(job: Job) -> list[Any] | None:
@@ -292,7 +316,7 @@ class DataParallel(_Training):
             if self._buffers is not None:
                 self._buffer_values = self._values_of_buffers(self._buffers)
         else:
-            self._copy = self.job._load_copy()
+            self._copy = self._await_copy()
             copied = _state.decode(self._copy.bytes.data, views=True)
             self._load_shared(copied["shared"], views=True)
             self._take_buffers(copied["buffers"])
@@ -310,9 +334,7 @@ class DataParallel(_Training):
         self._random, self._repeats = own["random"], not own["over"]
         if self._repeats:
             self.job._repeats = True
-            for p, had in zip(self._parameters, own["grads"], strict=True):
-                if had:  # an optimizer skips parameters without a gradient
-                    p.grad = torch.zeros_like(p)
+            self._take_presence(own["grads"])
             if self._sampler is not None:
                 self._sampler._repeat(self._share)
 
@@ -474,6 +496,7 @@ class DataParallel(_Training):
             self._take_share(now.share)
         self._frozen.check([*self._shared, *self._state])
         self._open, self._synced, self._may_be_left = True, False, True
+        self._had = [p.grad is not None for p in self._parameters]
         self._made += 1
         whole = not self._repeats and (now.saver == self.job.slot or 0 < now.end == now.clock + 1)
         if whole:
@@ -496,11 +519,10 @@ class DataParallel(_Training):
                 self._load_small(self._before_copy)
 
     def _marks(self) -> int:
-        """Return what this process has of the shared state, as flags: all of it, except if a copy replaced it."""
-        if self._repeats and self._copy is not None:
+        """Return flags: whether this process has the shared state of the clock's start."""
+        if self._repeats:
             return 0
-        own = _agent.SAVES_OWN if self._copies else 0
-        return _agent.MARKS | own | (_agent.MARKS_BEFORE if self._repeats else 0)
+        return _agent.MARKS | (_agent.SAVES_OWN if self._copies else 0)
 
     def _captured(self, over: bool = False) -> dict[str, Any]:
         """Return the whole state of this moment. over: after the last step."""
@@ -770,8 +792,8 @@ class DataParallel(_Training):
             try:
                 return self._flag_table._get_unless_copy_wanted(self._flags.rows).reshape(-1)
             except _CopyWanted:
-                copied = {"shared": self._shared_state(), "buffers": self._buffer_values, "step": self._count}
-                self.job._save_copy(_state.Encoded(copied))
+                copied = {"shared": self._shared_state(), "buffers": self._buffer_values}
+                self.job._save_copy(_state.Encoded(copied | {"grads": self._had, "step": self._count}))
 
     def _before_step(self, i: int, optimizer: Optimizer) -> None:
         """Refuse an optimizer's step that the other slots would not make in the same way."""
@@ -926,6 +948,9 @@ class DataParallel(_Training):
     def finish(self) -> None:
         """End this slot's work and wait for all slots."""
         left = self._left()
+        if self._copy is not None and not self._repeats:  # the loop has ended before the mark that would have loaded it
+            self._load_shared(_state.decode(self._copy.bytes.data, views=True)["shared"], views=True)
+            self._copy = None
         if not self._repeats:
             self._keep_end()
         self.job._to_end(lambda: None if self._repeats else self._send_end())

@@ -27,6 +27,10 @@ class Stopped(PerdureError):
     """The job has ended."""
 
 
+class _Left(RolledBack):
+    """This process has started in a slot that has done its last clock. Its program ends like after a rollback."""
+
+
 class Done(Stopped):
     """The job's work is complete, or was complete before this process joined."""
 

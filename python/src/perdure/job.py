@@ -29,7 +29,7 @@ from ._epochs import Epochs
 from ._sending import Sending
 from ._shared import Loans, Lot, Regions
 from ._state import Encoded, decode
-from .errors import EXIT_ROLLED_BACK, NonFinite, PerdureError, RolledBack, UsageError
+from .errors import EXIT_ROLLED_BACK, NonFinite, PerdureError, RolledBack, UsageError, _Left
 from .progress import Progress
 from .rules import Rule
 from .run import Run
@@ -70,6 +70,7 @@ class _Now(NamedTuple):
     generation: int  # increases with each rollback of the job
     share: Share
     saver: int = -1  # the slot that saves the shared state, if a checkpoint will be taken at the end of the clock
+    left: bool = False  # whether the slot has done its last clock and leaves the job
 
     @property
     def ended(self) -> bool:
@@ -578,8 +579,10 @@ class Job:
         Args:
             mark: What this program has of the shared state: flags of ``_agent``, or 0.
         """
-        clock, end, share, generation, saver = self._agent.call(_agent.NOW, a=mark)
-        return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF), int(saver) if saver else -1)
+        clock, end, share, generation, text = self._agent.call(_agent.NOW, a=mark)
+        left = text == b"left"
+        saver = int(text) if text and not left else -1
+        return _Now(clock, end, generation, Share(share >> 32, share & 0xFFFFFFFF), saver, left)
 
     def settle(self) -> None:
         """Wait until the updates of all clocks that this slot has finished are applied."""
@@ -964,7 +967,8 @@ def _end_after_rollbacks() -> None:
         if not issubclass(kind, RolledBack):
             before(kind, error, trace)
             return
-        print("perdure: the job was rolled back: this program ends, and is started again", file=sys.stderr)
+        says = error if issubclass(kind, _Left) else "the job was rolled back: this program ends, and is started again"
+        print(f"perdure: {says}", file=sys.stderr)
         atexit._run_exitfuncs()  # os._exit does not; the interpreter's own end would have exit code 1
         sys.stdout.flush()
         sys.stderr.flush()

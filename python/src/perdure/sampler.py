@@ -347,8 +347,14 @@ class Sampler:
 
     def _leaves(self) -> bool:
         """Reports whether the slot's work has ended because it leaves the job, and not because the job ends."""
-        now = self._job.share
-        return now.of < self._share.of or now.rank >= now.of
+        return self._job._now().left
+
+    def _enter_epoch(self) -> None:
+        """Start the next epoch if the clock starts at the end of one. The loop over epochs then skips the old one."""
+        self._refresh()
+        if self._is_over(self._place.position, self._share):
+            self._move(_Place(self._place.epoch + 1, 0, 0))
+            self._base = self._place
 
     # The clock
 

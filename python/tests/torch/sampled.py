@@ -29,6 +29,8 @@ x = torch.randn(length, 8, generator=torch.Generator().manual_seed(7))
 data = list(zip(range(length), x, x.sin().sum(1, keepdim=True)))
 torch.manual_seed(5)
 model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 1))
+if how == "own":
+    model.register_parameter("odd", nn.Parameter(torch.ones(3)))
 job = perdure.start()
 torch.manual_seed(100 + job.slot)
 records = how != "drafts"  # a program's own updates keep drafts from being written
@@ -64,12 +66,23 @@ def record(epoch, ids):
         clocks.inc(rows, np.tile(np.array([[clock, job.slot]], np.float32), (len(rows), 1)))
 
 
+class Ends:
+    n = 0  # epochs that have ended
+
+    def state_dict(self):
+        return {"n": self.n}
+
+    def load_state_dict(self, state):
+        self.n = state["n"]
+
+
 if how == "parallel":
     trainer = perdure.ServerOptimizer(job, model, torch.optim.Adam(model.parameters(), 1e-2))
 elif how == "own":
     adam = torch.optim.AdamW(model.parameters(), 1e-2)
     decay = torch.optim.lr_scheduler.ExponentialLR(adam, 0.99)
-    trainer = perdure.DataParallel(job, model, adam, shared=[decay], copy=given.get("copy"))
+    ends = Ends()
+    trainer = perdure.DataParallel(job, model, adam, shared=[decay, ends], copy=given.get("copy"))
 else:
     inner = torch.optim.AdamW(model.parameters(), 1e-2)
     trainer = perdure.DiLoCo(job, model, inner, sync_every=given.get("sync_every", 4))
@@ -77,10 +90,11 @@ seen, found = [], {}
 with trainer:
     for epoch in job.epochs(epochs):
         for ids, a, b in trainer.batches(loader) if how == "own" else loader:
-            model.zero_grad()
+            model.zero_grad(set_to_none=how != "own")
             if how == "own":
                 record(epoch, ids)
-                nn.functional.mse_loss(model(a), b).backward()
+                odd = model.odd.square().sum() if job.now % 2 else 0.0  # otherwise it has a gradient of zero, or none
+                (nn.functional.mse_loss(model(a), b) + odd).backward()
                 adam.step()
                 decay.step()
                 continue
@@ -88,12 +102,17 @@ with trainer:
             record(epoch, ids)
             trainer.step() if how == "parallel" else inner.step()
         seen.append(epoch)
+        if how == "own":
+            ends.n += 1
+            for group in adam.param_groups:
+                group["weight_decay"] *= 0.5
     if how in ("diloco", "drafts") and trainer._steps:
         trainer.sync()  # the last record
     if records and job.share.rank == 0:
         found = {"counts": counts.get_run(0, epochs * length).ravel().tolist(),
                  "clocks": clocks.get_run(0, epochs * length).tolist()}
 hash_of = hashlib.sha256(b"".join(v.numpy().tobytes() for v in model.state_dict().values())).hexdigest()
+assert how != "own" or job._now().left or ends.n == epochs, ends.n
 with open(f"{out}.{job.slot}", "w") as f:
     json.dump({"hash": hash_of, "epochs": seen, "end": job.end} | found, f)
 """

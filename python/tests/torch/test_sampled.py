@@ -79,6 +79,17 @@ def test_scale_with_own_optimizer(tmp_path: Path, recovery: str, copy: bool) -> 
     ]  # fmt: skip
 
 
+def test_joins_at_an_epochs_end(tmp_path: Path) -> None:
+    """The copy already contains the code at the epoch's end, so the new process does not run it again."""
+    given: dict[str, Any] = {"length": 102, "epochs": 2, "batch": 6, "scale": {5: (3, 10)}}
+    calm = train(tmp_path, "calm", "own", "--recovery", "checkpoint:100", **given)
+    deaths = [(2, 10, 0), (0, 10, 0), (1, 11, 0)]
+    storm = train(tmp_path, "storm", "own", "--recovery", "resend:100", **given, deaths=deaths)
+    assert storm == calm
+    assert storm.once()
+    assert [Counter(calm.clocks)[clock, 2] for clock in (9, 10)] == [0, 6]
+
+
 def test_global_batch(tmp_path: Path) -> None:
     """A clock trains the same samples, whatever the number of slots is."""
     given: dict[str, Any] = {"length": 97, "epochs": 2, "batch": 12, "settings": {"global_batch": True}}
