@@ -60,6 +60,7 @@ type Options struct {
 type Run struct {
 	s               settings.Run
 	workers         bool
+	ownPrograms     bool // the run starts programs of the user
 	dir             *rundir.Dir
 	store           runStore
 	job             *supervisor.Job
@@ -135,7 +136,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 				r.coordinatorAddr)
 		}
 	}
-	if o.Exec != "" {
+	if r.ownPrograms = o.Exec != ""; r.ownPrograms {
 		worker = func(slot int) supervisor.Spec { return r.ownProgram(o.Exec, slot) }
 	}
 	if err := r.supervise(context.WithoutCancel(ctx), r.controlAddr, worker, o.Exec != ""); err != nil {

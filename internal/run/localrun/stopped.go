@@ -59,6 +59,9 @@ func (r *Run) stopped(why error) error {
 	if r.s.Job.Workload == settings.OwnWorkload {
 		command = "up"
 	}
+	if r.ownPrograms {
+		command = "up --exec COMMAND"
+	}
 	place := "" // each run needs its own
 	if r.s.Checkpoints.Store != "" {
 		place = " --store URL"
@@ -90,6 +93,9 @@ func (r *Run) stopped(why error) error {
 			"clocks: perdure %s --resume %s --clocks %d%s", at, p.Durable, command, r.dir.Path(), p.End+1, place)
 	case r.s.Checkpoints.Grace > 0 && !p.Closed:
 		at = fmt.Errorf("%w; no final checkpoint was made", at)
+	}
+	if r.ownPrograms {
+		place += fmt.Sprintf(", or python -m perdure launch --resume %s with the program", r.dir.Path())
 	}
 	return fmt.Errorf("%w; resuming starts at clock %d%s: perdure %s --resume %s%s", at, p.Durable, rows, command,
 		r.dir.Path(), place)
