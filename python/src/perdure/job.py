@@ -29,7 +29,7 @@ from ._epochs import Epochs
 from ._sending import Sending
 from ._shared import Loans, Lot, Regions
 from ._state import Encoded, decode
-from .errors import EXIT_ROLLED_BACK, NonFinite, PerdureError, RolledBack, UsageError, _Left
+from .errors import EXIT_ROLLED_BACK, Done, NonFinite, PerdureError, RolledBack, UsageError, _Left
 from .progress import Progress
 from .rules import Rule
 from .run import Run
@@ -933,23 +933,27 @@ def join(
         _nested.refuse()
     if slot is None and not observer:
         _refuse_rank()
-    job = Job(
-        {
-            "protocol": _agent.PROTOCOL,
-            "coordinator": coordinator,
-            "secret_file": secret_file,
-            "keys": keys,
-            "slot": slot,
-            "observer": observer,
-            "grow": grow,
-            "saves_at_cuts": saves_at_cuts,
-            "cache_mb": cache_mb,
-            "window_mb": window_mb,
-            "retain_mb": retain_mb,
-            "patience": patience,
-            "lost_after": lost_after,
-        }
-    )
+    hello = {
+        "protocol": _agent.PROTOCOL,
+        "coordinator": coordinator,
+        "secret_file": secret_file,
+        "keys": keys,
+        "slot": slot,
+        "observer": observer,
+        "grow": grow,
+        "saves_at_cuts": saves_at_cuts,
+        "cache_mb": cache_mb,
+        "window_mb": window_mb,
+        "retain_mb": retain_mb,
+        "patience": patience,
+        "lost_after": lost_after,
+    }
+    try:
+        job = Job(hello)
+    except Done as error:
+        if os.environ.get("PERDURE_SLOT") and not observer:  # a supervisor has started this process too late
+            raise SystemExit(f"perdure: {error}: this program has nothing to do") from None
+        raise
     if not coordinator and not observer:
         job._shown = _nested.show_ranks(job.slot, job.spec["slots"])
         if os.environ.get("PERDURE_SLOT"):  # a supervisor has started this process, and starts it again
