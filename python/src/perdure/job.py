@@ -831,7 +831,9 @@ class _Owner:
             self.said: deque[str] = deque(maxlen=100)  # the last lines only: a job may print for days
             self._listener = threading.Thread(target=self._listen, daemon=True)
             self._listener.start()
-            in_time = bool(select.select([announced], [], [], self.patience)[0])
+            poll = select.poll()  # select does not take files with numbers from 1024 on
+            poll.register(announced, select.POLLIN)
+            in_time = bool(poll.poll(self.patience * 1000))
             line = announced.readline() if in_time else b""  # empty: the process has ended
         if line:
             self._take(json.loads(line))
