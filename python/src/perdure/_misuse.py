@@ -16,6 +16,7 @@ from .torch import _is_stateful
 
 
 def refuse_other_number(name: str, was: int, now: int) -> None:
+    """Raise UsageError if a saved state has another number of objects than the program passes."""
     if was != now:
         raise UsageError(
             f"this slot saved the states of {was} objects in {name}, but the program now passes {now}: pass the same "
@@ -55,6 +56,7 @@ def refuse_recovery(recovery: str) -> None:
 
 
 def refuse_misplaced(shared: Sequence[Any], state: Sequence[Any]) -> None:
+    """Raise UsageError for objects that cannot be saved, or belong into another argument."""
     for of in (*shared, *state):
         if not _is_stateful(of):
             raise UsageError(
