@@ -198,20 +198,8 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 	if r.t, err = w.Table(ctx, h.spec); err != nil {
 		return err
 	}
-	if h.aux.reference != nil {
-		if r.reference, err = w.Table(ctx, h.aux.reference.Spec); err != nil {
-			return err
-		}
-	}
-	if h.aux.evicting != nil {
-		if r.evicting, err = w.Table(ctx, h.aux.evicting.Spec); err != nil {
-			return err
-		}
-	}
-	if h.aux.mean != nil {
-		if r.mean, err = w.Table(ctx, h.aux.mean.Spec); err != nil {
-			return err
-		}
+	if err := r.openTables(ctx); err != nil {
+		return err
 	}
 	if err := r.loadState(ctx); err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 		return err
@@ -237,7 +225,7 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 				}
 			}
 			before, generation := clock, w.Generation()
-			if clock, err = w.Clock(ctx); err != nil {
+			if clock, err = r.learner.endClock(ctx, w); err != nil {
 				return err
 			}
 			if clock == before+1 {
@@ -264,6 +252,7 @@ type reader struct {
 	reference *worker.Table // nil: not used
 	evicting  *worker.Table // nil: not used
 	mean      *worker.Table // nil: not used
+	learner   *learner      // nil: not used
 	dim       int
 	seen      map[int][]perdure.Clock // by row and slot: clocks in the last read
 	sent      []progress              // by slot, before the current read
@@ -287,6 +276,9 @@ func (r *reader) loadState(ctx context.Context) error {
 		if _, err := fmt.Sscanf(string(got.State), "slot %d clock %d", new(int), &saved); err != nil {
 			return violated("saved state reads %q", got.State)
 		}
+	}
+	if err := r.learner.load(string(got.State)); err != nil {
+		return err
 	}
 	r.h.mu.Lock()
 	terms := r.h.terms[r.w.Slot()]
@@ -319,20 +311,8 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 			return err
 		}
 	}
-	if r.reference != nil {
-		if err := h.aux.reference.step(ctx, r.w, r.reference, clock); err != nil {
-			return err
-		}
-	}
-	if r.evicting != nil {
-		if err := h.aux.evicting.step(ctx, r.w, r.evicting, clock); err != nil {
-			return err
-		}
-	}
-	if r.mean != nil {
-		if err := h.aux.mean.step(ctx, r.w, r.mean, clock); err != nil {
-			return err
-		}
+	if err := r.stepTables(ctx, clock); err != nil {
+		return err
 	}
 	generation := r.w.Generation()
 	delta := make([]float32, h.rows*r.dim)
@@ -353,7 +333,7 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	if err := r.checkRow(row, values[:r.dim], clock, clock+1); err != nil {
 		return err
 	}
-	return r.w.SaveState(fmt.Appendf(nil, "slot %d clock %d", slot, clock))
+	return r.w.SaveState(fmt.Appendf(nil, "slot %d clock %d%s", slot, clock, r.learner.state()))
 }
 
 func (r *reader) getAll(ctx context.Context, values []float32) error {

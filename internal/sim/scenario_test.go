@@ -43,29 +43,30 @@ type scenario struct {
 	pause, cut time.Duration
 
 	// The fields below are drawn from separate random numbers, so that old seeds keep their meaning.
-	zones       int           // number of zones of the servers
-	parent      bool          // a parent reports deaths and kills suspects
-	pace        time.Duration // pause between two clocks
-	drains      int           // servers to drain
-	notice      time.Duration // time that these have to hand over; 0: unlimited
-	joins       int           // additional servers that join
-	strikes     int           // faults followed by the coordinator's death a few milliseconds later
-	pairs       int           // simultaneous deaths of two servers
-	routs       int           // simultaneous deaths of all servers
-	freezes     int           // processes to freeze for a while
-	plan        []sim.Planned // planned changes of the number of workers
-	whole       bool          // tables are whole and dense
-	goal        perdure.Clock // clock from which programs request the job's end; 0: never
-	misses      perdure.Clock // number of clocks, out of every four, whose model misses the goal
-	ends        bool          // the run is ended before the job is done
-	resumes     resumes       // what happens after all its processes have ended
-	ebbs        bool          // there is a table with late rows and eviction
-	means       bool          // there is a table that combines updates by their mean
-	scales      int           // changes of the number of workers requested while the job runs
-	lossless    bool          // no row may be lost, although the strategy permits it
-	follow      bool          // checkpoints contain only changed rows
-	retain      int64         // max bytes of updates that a worker keeps until a checkpoint; 0: unlimited
-	onlyServers bool          // only servers and the coordinator die: no rollback, unless a silent worker is killed
+	zones       int               // number of zones of the servers
+	parent      bool              // a parent reports deaths and kills suspects
+	pace        time.Duration     // pause between two clocks
+	drains      int               // servers to drain
+	notice      time.Duration     // time that these have to hand over; 0: unlimited
+	joins       int               // additional servers that join
+	strikes     int               // faults followed by the coordinator's death a few milliseconds later
+	pairs       int               // simultaneous deaths of two servers
+	routs       int               // simultaneous deaths of all servers
+	freezes     int               // processes to freeze for a while
+	plan        []sim.Planned     // planned changes of the number of workers
+	whole       bool              // tables are whole and dense
+	goal        perdure.Clock     // clock from which programs request the job's end; 0: never
+	misses      perdure.Clock     // number of clocks, out of every four, whose model misses the goal
+	ends        bool              // the run is ended before the job is done
+	resumes     resumes           // what happens after all its processes have ended
+	ebbs        bool              // there is a table with late rows and eviction
+	means       bool              // there is a table that combines updates by their mean
+	learners    *sim.LearnerFault // there is a table of weights that slots change while their clock ends
+	scales      int               // changes of the number of workers requested while the job runs
+	lossless    bool              // no row may be lost, although the strategy permits it
+	follow      bool              // checkpoints contain only changed rows
+	retain      int64             // max bytes of updates that a worker keeps until a checkpoint; 0: unlimited
+	onlyServers bool              // only servers and the coordinator die: no rollback, unless a silent worker is killed
 	// workers that only the coordinator cannot reach, for longer than its patience
 	exiles int
 	// pairs of a server and another process that are partitioned for longer than the patience
@@ -380,6 +381,9 @@ func (s *scenario) history(slots int) *sim.History {
 	}
 	if s.means {
 		h.AddMeanTable()
+	}
+	if s.learners != nil {
+		h.AddLearners(*s.learners)
 	}
 	return h
 }
