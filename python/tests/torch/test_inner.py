@@ -63,7 +63,7 @@ def test_two_optimizers_go_on(tmp_path: Path, drafts: bool) -> None:
 
     found = []
     for deaths in (0, 2):
-        found.append(lives(tmp_path / str(deaths), life, deaths, drafts))
+        found.append(lives(tmp_path / str(deaths), life, deaths, drafts=drafts))
     assert found[0] == found[1]
     assert found[0][1:] == (14, 12)
 

@@ -148,7 +148,7 @@ def test_optimizer_states_keep_their_types(tmp_path: Path, of: Any, momentum: An
 
     found = []
     for deaths in (0, 1):
-        found.append(lives(tmp_path / str(deaths), life, deaths, drafts))
+        found.append(lives(tmp_path / str(deaths), life, deaths, drafts=drafts))
     assert found[0] == found[1]
     assert found[0][0] == momentum
 
@@ -346,7 +346,7 @@ def test_scaler_goes_on(tmp_path: Path) -> None:
 
     found = []
     for deaths in (0, 2):
-        found.append(lives(tmp_path / str(deaths), life, deaths, True))
+        found.append(lives(tmp_path / str(deaths), life, deaths, drafts=True))
     assert found[0] == found[1]
 
 
