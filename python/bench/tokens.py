@@ -5,6 +5,11 @@
 Each --outer is a rate and a momentum of the outer step. One process trains twice: with as many steps as the learners
 have together, of the same batch; and with as many steps as each learner has, of a batch that is as large as all of
 theirs. Each ends with the loss on the whole test text.
+
+    python tokens.py --data tinyshakespeare.txt --overlap 0 --overlap 12 --overlap 12 0.5
+
+Each --overlap is an overlap, and a mix if it is given. They are compared with the first one, seed by seed, and the
+training of one process is omitted.
 """
 
 from __future__ import annotations
@@ -57,7 +62,10 @@ def learn(a: argparse.Namespace) -> None:
         torch.manual_seed(1000 * a.seed + rank)
         loader = StatefulDataLoader(text.train[rank::of], batch_size=BATCH, shuffle=True, drop_last=True)
         outer = perdure.Nesterov(*a.outer[0])
-        with perdure.DiLoCo(job, model, inner, sync_every=a.sync_every, outer=outer, state=[loader]) as d:
+        overlap, mix = int(a.overlap[0][0]), a.overlap[0][1] if len(a.overlap[0]) > 1 else None
+        with perdure.DiLoCo(
+            job, model, inner, sync_every=a.sync_every, overlap=overlap, mix=mix, outer=outer, state=[loader]
+        ) as d:
             rounds = a.steps // a.sync_every
             while job.now <= rounds:
                 for rows in loader:
@@ -70,16 +78,43 @@ def learn(a: argparse.Namespace) -> None:
             a.loss.write_text(json.dumps(test_loss(model, text)))
 
 
-def together(a: argparse.Namespace, seed: int, outer: list[float]) -> float:
-    """All learners of DiLoCo, with the rate and momentum of the outer step: the loss of what they have come to."""
+def together(a: argparse.Namespace, seed: int, outer: list[float], overlap: list[float]) -> float:
+    """Return the loss of all learners of DiLoCo.
+
+    Args:
+        a: The settings.
+        seed: The seed.
+        outer: The rate and the momentum of the outer step.
+        overlap: The overlap, and the mix if there is one.
+    """
     a.loss.unlink(missing_ok=True)
     launch = [sys.executable, "-m", "perdure", "launch", "--nproc", str(a.learners), "--recovery", "resend:auto"]
     own = ["--data", a.data, "--steps", a.steps, "--sync-every", a.sync_every, "--seed", seed, "--loss", a.loss]
-    own += ["--width", a.width, "--layers", a.layers, "--outer", *outer]
+    own += ["--width", a.width, "--layers", a.layers, "--outer", *outer, "--overlap", *overlap]
     done = subprocess.run([*launch, __file__, *map(str, own)], capture_output=True, text=True, check=False)
     if done.returncode or not a.loss.exists():
         raise SystemExit(f"the learners of seed {seed} failed:\n{done.stderr[-2000:]}")
     return float(json.loads(a.loss.read_text()))
+
+
+def compare(a: argparse.Namespace, outer: list[float]) -> None:
+    """Print the loss of each overlap, relative to the first one."""
+    differences: list[list[float]] = [[] for _ in a.overlap]
+    for seed in range(a.first, a.first + a.seeds):
+        losses = [together(a, seed, outer, overlap) for overlap in a.overlap]
+        print(
+            f"seed {seed}: " + ", ".join(f"{o}: {loss:.4f}" for o, loss in zip(a.overlap, losses, strict=True)),
+            flush=True,
+        )
+        for of, loss in zip(differences, losses, strict=True):
+            of.append(loss / losses[0] - 1)
+    a.loss.unlink(missing_ok=True)
+    for overlap, of in zip(a.overlap, differences, strict=True):
+        # Student's t for 95% and up to 9 degrees of freedom
+        t = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26][min(len(of), 10) - 2]
+        half = t * statistics.stdev(of) / len(of) ** 0.5
+        mean = statistics.mean(of)
+        print(f"overlap {overlap}: {mean:+.2%} (95%: {mean - half:+.2%} to {mean + half:+.2%}), {len(of)} seeds")
 
 
 def main() -> None:
@@ -98,6 +133,9 @@ def main() -> None:
         metavar=("RATE", "MOMENTUM"),
         help="of Nesterov's outer step; may be given again (default 0.7 0.9)",
     )
+    p.add_argument(
+        "--overlap", type=float, nargs="+", action="append", help="steps, and a mix; may be given again (default 0)"
+    )
     p.add_argument("--width", type=int, default=128)
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--seed", type=int, help=argparse.SUPPRESS)
@@ -107,6 +145,9 @@ def main() -> None:
         learn(a)
         return
     outers = a.outer or [[0.7, 0.9]]
+    if a.overlap:
+        compare(a, outers[0])
+        return
     rows: list[list[float]] = []
     for seed in range(a.first, a.first + a.seeds):
         many = alone(a, seed, a.steps * a.learners, BATCH)
@@ -114,7 +155,7 @@ def main() -> None:
         print(f"seed {seed}: one process: as many steps {many:.4f}, as large a batch {large:.4f}", flush=True)
         rows.append([many, large])
         for outer in outers:
-            rows[-1].append(together(a, seed, outer))
+            rows[-1].append(together(a, seed, outer, [0]))
             print(f"seed {seed}: DiLoCo, outer {outer}: {rows[-1][-1]:.4f}", flush=True)
     a.loss.unlink(missing_ok=True)
     many, large, *ours = (statistics.mean(column) for column in zip(*rows, strict=True))

@@ -63,9 +63,12 @@ class Description:
         job: The job.
         model: The model.
         places: All trained and frozen parameters and all buffers, except empty ones.
+        settings: Other settings of the training that all slots must have in common.
     """
 
-    def __init__(self, job: Job, model: nn.Module, places: Iterable[Place]) -> None:
+    def __init__(
+        self, job: Job, model: nn.Module, places: Iterable[Place], settings: Mapping[str, Any] | None = None
+    ) -> None:
         keys: dict[int, list[str]] = {}
         values: dict[str, Any] = {}
         for key, value in model.state_dict(keep_vars=True).items():
@@ -92,19 +95,25 @@ class Description:
             for p in of
         ]
         self._others = [key for names in keys.values() for key in names]
+        self._settings = dict(settings or {})
         self._table: Table = job.table("weights.names", dim=_DIM, rule=Set())
 
     def put(self) -> None:
         """Write the description."""
-        document = {"version": _VERSION, "tensors": self._tensors, "others": self._others}
+        document = {
+            "version": _VERSION,
+            "tensors": self._tensors,
+            "others": self._others,
+            "settings": self._settings,
+        }
         text = json.dumps(document, separators=(",", ":")).encode()
         head = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
         rows = -(-(_HEAD + -(-len(text) // 2)) // _DIM)
         values = np.frombuffer((head + text).ljust(2 * _DIM * rows, b"\0"), "<u2").astype(np.float32)
         self._table.inc(np.arange(rows), values.reshape(rows, _DIM))
 
-    def _get(self) -> list[dict[str, Any]] | None:
-        """Return the tensors of the job's description, or None if rows are missing, as after the loss of updates."""
+    def _get(self) -> dict[str, Any] | None:
+        """Return the job's description, or None if rows are missing, as after the loss of updates."""
         first = _bytes(self._table.get([0]))
         size = int.from_bytes(first[:4], "little")
         text = (
@@ -114,13 +123,17 @@ class Description:
         )
         if not size or zlib.crc32(text) != int.from_bytes(first[4:8], "little"):
             return None
-        tensors: list[dict[str, Any]] = json.loads(text)["tensors"]
-        return tensors
+        document: dict[str, Any] = json.loads(text)
+        return document
 
     def check(self) -> None:
         """Raise UsageError, naming the first difference, if another slot has written a different description."""
-        theirs = self._get()
-        if theirs is None or theirs == self._tensors:
+        document = self._get()
+        if document is None:
+            return
+        self._check_settings(document["settings"])
+        theirs: list[dict[str, Any]] = document["tensors"]
+        if theirs == self._tensors:
             return
         what = self._difference(theirs)
         if what:
@@ -134,6 +147,15 @@ class Description:
                     f"the frozen parameter {here['name']} has the checksum {here['check']}, but {there['check']} in "
                     "the process that started the job; all processes must freeze the same values: load them from the "
                     "same file, or call torch.manual_seed before creating the model"
+                )
+
+    def _check_settings(self, theirs: Mapping[str, Any]) -> None:
+        for name in sorted(theirs.keys() | self._settings.keys()):
+            there, here = theirs.get(name), self._settings.get(name)
+            if there != here:
+                raise UsageError(
+                    f"{name} is {here or 0} here, but {there or 0} in the slot that started this job; all slots must "
+                    "use the same settings for the whole job"
                 )
 
     def _difference(self, theirs: Sequence[Mapping[str, Any]]) -> str:

@@ -23,7 +23,7 @@ import torch
 from . import _draft
 
 #: Seconds to wait for the end of a step that SIGTERM interrupts.
-_AMID = 5.0
+AMID = 5.0
 
 
 class Notice:
@@ -36,6 +36,7 @@ class Notice:
             evaluation may have replaced them.
         buffers: Returns the buffers, which the model changes when it runs. They are copied.
         write: Writes a draft from the kept state and the copied buffers.
+        before: Called on SIGTERM before that.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class Notice:
         weights: Sequence[torch.Tensor],
         buffers: Callable[[], Sequence[torch.Tensor]],
         write: Callable[[Any, Sequence[torch.Tensor]], None],
+        before: Callable[[], None] = lambda: None,
     ) -> None:
-        self._weights, self._buffers, self._write = list(weights), buffers, write
+        self._weights, self._buffers, self._write, self._first = list(weights), buffers, write, before
         self._kept: tuple[Any, list[torch.Tensor], torch.Tensor] | None = None
         self._amid = False  # whether a step is in progress, so that no complete state exists
         self._late = False  # whether SIGTERM arrived during the step
@@ -101,7 +103,7 @@ class Notice:
         ours = os.getpid() == self._process  # a forked child inherits this handler but must not write a draft
         if ours and self._amid and not self._late:
             self._late = True
-            self._again = threading.Timer(_AMID, os.kill, (os.getpid(), number))  # the step may never end
+            self._again = threading.Timer(AMID, os.kill, (os.getpid(), number))  # the step may never end
             self._again.daemon = True
             self._again.start()
             return
@@ -109,6 +111,8 @@ class Notice:
             self._again.cancel()
             self._again = None
         self._amid = self._late = False
+        if ours:
+            self._first()
         kept, self._kept = self._kept, None
         if ours and kept is not None:
             state, buffers, total = kept

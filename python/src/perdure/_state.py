@@ -10,6 +10,7 @@ import math
 import struct
 import zlib
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,16 @@ class Encoded:
             done += len(piece)
             i += 1
         return end - at
+
+    def capture(self, states: Any) -> None:
+        """Copy the values of the tensors in a part of the state, so that they may change before the last ``read``."""
+        change = set(_addresses(states))
+        for i, part in enumerate(self._parts):
+            if isinstance(part, np.ndarray):
+                if part.ctypes.data in change:
+                    self._parts[i] = part.copy()
+            elif part.data_ptr() in change:
+                self._parts[i] = part.cpu().numpy()
 
     def checksum(self) -> int:
         """Return a checksum of the encoded state."""
@@ -142,6 +153,18 @@ class Checked(Encoded):
 
 
 _KEEP = "save only numbers, strings, lists, dicts"
+
+
+def _addresses(state: Any) -> Iterator[int]:
+    """Yield the addresses of the tensors in a state."""
+    if isinstance(state, dict):
+        for of in state.values():
+            yield from _addresses(of)
+    elif isinstance(state, (list, tuple)):
+        for of in state:
+            yield from _addresses(of)
+    elif hasattr(state, "data_ptr"):
+        yield state.data_ptr()
 
 
 def _a(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from . import _state
 from ._ending import Left
 from ._inner import refuse_schedulers
+from ._overlap import refuse_overlap
 from ._parallel import DataParallel
 from .errors import Done, UsageError
 from .job import Job
@@ -56,6 +58,8 @@ class Outer:
         job: Job,
         *,
         sync_every: int,
+        overlap: int,
+        mix: float | None,
         outer: Rule | None,
         weights: Callable[[], float] | None,
         state: Iterable[Stateful],
@@ -63,7 +67,9 @@ class Outer:
     ) -> None:
         if sync_every < 1:
             raise UsageError(f"invalid sync_every {sync_every}: choose 1 or more steps")
+        refuse_overlap(sync_every, overlap, mix)
         self.job, self.sync_every, self.place = job, sync_every, _Place()
+        self._overlap, self._mix = overlap, mix
         self.diloco: DiLoCo | None = None
         self.over = False  # whether the job's work has ended before the trainer's
         self._outer, self._weights, self._state, self._end = outer, weights, list(state), end
@@ -109,6 +115,8 @@ class Outer:
             model,
             inner,
             sync_every=self.sync_every,
+            overlap=self._overlap,
+            mix=self._mix,
             outer=self._outer,
             weights=self._weights,
             state=kept,
@@ -170,12 +178,18 @@ class Outer:
             return
         self.diloco._steps += now - before
         self.diloco.synced = last or now // self.sync_every > before // self.sync_every
+        try:
+            if (self.diloco.synced or self.diloco._steps >= self._overlap) and not self.diloco._merge():
+                raise self.diloco._done()
+            if self.diloco.synced:
+                self.diloco._outer_step(overlaps=self._overlap > 0 and not last)
+        except Done:
+            self.over = True
         if self.diloco.synced:
-            try:
-                self.diloco.sync()
-            except Done:
-                self.over = True
             self._random = _random()
+            return
+        if self.over or self.diloco._in_window():
+            self.no_draft()
             return
         notice, self._due = self.diloco._notice, self.diloco._drafts.due()
         if (self._due or (notice is not None and notice.affords())) and not self.job._inced:
@@ -185,6 +199,15 @@ class Outer:
             self._spent = time.monotonic() - begun
         elif notice is not None:
             notice.drop()
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Set the model to the shared weights, if an outer step has just begun, for an evaluation or a checkpoint."""
+        if self.diloco is None or not (self.diloco.synced and self.diloco._in_window()):
+            yield
+            return
+        with self.diloco.shared_weights():
+            yield
 
     def finish(self) -> None:
         """End the slot's work, and load the final model."""

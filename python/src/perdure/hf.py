@@ -255,6 +255,8 @@ class DiLoCoCallback(_Callback):
     Args:
         job: The job, with consistency ``bsp``.
         sync_every: The number of optimizer steps between two outer steps.
+        overlap: As in ``perdure.DiLoCo``. An evaluation after an outer step waits for its result.
+        mix: As in ``perdure.DiLoCo``.
         outer: As in ``perdure.DiLoCo``.
         weights: As in ``perdure.DiLoCo``.
         state: As in ``perdure.DiLoCo``.
@@ -269,17 +271,39 @@ class DiLoCoCallback(_Callback):
         job: Job,
         *,
         sync_every: int = 100,
+        overlap: int = 0,
+        mix: float | None = None,
         outer: Rule | None = None,
         weights: Callable[[], float] | None = None,
         state: Iterable[Stateful] = (),
         end: str = "first",
     ) -> None:
-        self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state, end=end)
+        self._outer = Outer(
+            job, sync_every=sync_every, overlap=overlap, mix=mix, outer=outer, weights=weights, state=state, end=end
+        )
         self._job = job
         self._amid = False  # whether another process started the first epoch of this one
 
     def _saved(self, trainer: Trainer) -> dict[str, Any] | None:
         return self._outer.saved(trainer.model)
+
+    @contextlib.contextmanager
+    def _changed(self, trainer: Trainer) -> Iterator[None]:
+        evaluate, save = trainer.evaluate, trainer._save_checkpoint
+
+        def evaluate_shared(*args: Any, **of: Any) -> Any:
+            with self._outer.shown():
+                return evaluate(*args, **of)
+
+        def save_shared(*args: Any, **of: Any) -> Any:
+            with self._outer.shown():
+                return save(*args, **of)
+
+        trainer.evaluate, trainer._save_checkpoint = evaluate_shared, save_shared
+        try:
+            yield
+        finally:
+            del trainer.evaluate, trainer._save_checkpoint
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any

@@ -35,6 +35,7 @@ from .rules import Rule
 from .run import Run
 
 if TYPE_CHECKING:
+    from ._overlap import Exchange
     from .sampler import Sampler
 
 Floats = NDArray[np.float32]
@@ -233,6 +234,7 @@ class Table:
         """
         if self._job._repeats:
             return
+        self._job._await_exchange()
         self._job._inced = True
         self._call(_agent.WEIGH, struct.unpack("<q", struct.pack("<d", weight))[0])
 
@@ -249,6 +251,7 @@ class Table:
     def _call(
         self, op: int, a: int = 0, b: int = 0, c: int = 0, timeout: float | None = None, d: int = 0
     ) -> _agent.Reply:
+        self._job._await_exchange()
         return self._job._agent.call(op, self._number, a, b, c, timeout=timeout, d=d)
 
     def _ids(self, rows: ArrayLike) -> Rows:
@@ -307,6 +310,7 @@ class Table:
             )
         if self._job._repeats:
             return
+        self._job._await_exchange()
         self._job._inced = True
         with self._job._lent(values) as of, self._job._lent(which) as at:
             self._call(op, of.address, at.address, count)
@@ -367,6 +371,7 @@ class Job:
         self._finished = False
         self._shown: list[str] = []  # environment variables that this job has set
         self._sending: Sending | None = None  # of a large state of the current clock
+        self._exchange: Exchange | None = None  # ends the clock in another thread, while the program continues
         self._inced = False  # whether this process has deltas of the current clock, which would die with it
         self._asked = False  # whether the program reads the job's clock
         self._saves_end = False  # whether DataParallel ends the job, in a clock that has the state after the last step
@@ -454,10 +459,24 @@ class Job:
             The clock to work on next. It is usually one more than before, an earlier one after a rollback, and the same
             one when the slot's work has ended.
         """
-        before = -1
+        if self._exchange is not None:
+            raise UsageError("an outer step is being exchanged, so the program cannot end the clock; omit overlap")
+        before = self._begin_clock()
+        now = self._end_clock()
         if self._sampler is not None:
-            before = self._now().clock
-            self._sampler._before_clock()
+            self._sampler._after_clock(now != before)
+        return now
+
+    def _begin_clock(self) -> int:
+        """Add the Sampler's position to this slot's update. Return the clock with a Sampler, and otherwise -1."""
+        if self._sampler is None:
+            return -1
+        before = self._now().clock
+        self._sampler._before_clock()
+        return before
+
+    def _end_clock(self) -> int:
+        """End the iteration for ``clock``."""
         sending, self._sending = self._sending, None
         with self._taking_back(None):
             try:
@@ -469,14 +488,22 @@ class Job:
         self._inced = False
         if sending is not None:
             sending.ended.wait()
-        if self._sampler is not None:
-            self._sampler._after_clock(now != before)
         return now
+
+    def _await_exchange(self) -> None:
+        """Wait until the exchange in progress has ended the clock, so that a later call belongs to the next one.
+
+        Without the wait, the clock of a call would depend on the speed of the exchange's thread.
+        """
+        if self._exchange is not None:
+            self._exchange.await_clock()
 
     @property
     def now(self) -> int:
         """The clock to work on."""
         self._asked = True
+        if self._exchange is not None:
+            return self._exchange.before.clock + 1
         return self._agent.call(_agent.NOW).a - int(self._repeats)
 
     def at(self, clock: int) -> None:
@@ -492,6 +519,7 @@ class Job:
     @property
     def end(self) -> int:
         """The clock at which the slot's work ends, or 0 if it is not known yet."""
+        self._await_exchange()
         return self._agent.call(_agent.NOW).b
 
     @property
@@ -503,10 +531,13 @@ class Job:
     def ended(self) -> bool:
         """Reports whether the slot's work has ended. From then on ``clock`` keeps returning the same clock."""
         self._asked = True
+        if self._exchange is not None:
+            return bool(self._exchange.before.clock + 1 >= self.spec["clocks"])
         return not self._repeats and (self._end_wanted or self._now().ended)
 
     def end_job(self) -> None:
         """Ask the job to end as soon as every slot can, for example because the goal is reached."""
+        self._await_exchange()
         if self._saves_end:
             self._end_wanted = True
         else:
@@ -579,6 +610,7 @@ class Job:
         Args:
             mark: What this program has of the shared state: flags of ``_agent``, or 0.
         """
+        self._await_exchange()
         clock, end, share, generation, text = self._agent.call(_agent.NOW, a=mark)
         left = text == b"left"
         saver = int(text) if text and not left else -1
@@ -586,6 +618,7 @@ class Job:
 
     def settle(self) -> None:
         """Wait until the updates of all clocks that this slot has finished are applied."""
+        self._await_exchange()
         self._agent.call(_agent.SETTLE)
 
     def await_slots(self) -> None:
@@ -600,6 +633,7 @@ class Job:
         Args:
             state: Of any size, or up to 1 MiB if this machine cannot reach the job's store.
         """
+        self._await_exchange()
         with self._lent(np.frombuffer(state, np.uint8)) as at:
             self._agent.call(_agent.SAVE_STATE, a=at.address, c=len(state))
 
@@ -689,6 +723,8 @@ class Job:
 
     def _report(self, samples: int = 0, **said: Any) -> None:
         """Send a Report message (docs/formats/messages.md)."""
+        if self._exchange is not None and self._exchange.postpone(lambda: self._report(samples, **said)):
+            return  # it belongs to the next clock, and the program does not wait for that
         self._agent.call(_agent.REPORT, a=samples, text=json.dumps(said).encode())
 
     def empty(self, shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -224,6 +225,8 @@ class DiLoCoCallback(_Callback):
     Args:
         job: The job, with consistency ``bsp``.
         sync_every: The number of optimizer steps between two outer steps.
+        overlap: As in ``perdure.DiLoCo``. An evaluation after an outer step waits for its result.
+        mix: As in ``perdure.DiLoCo``.
         outer: As in ``perdure.DiLoCo``.
         weights: As in ``perdure.DiLoCo``.
         state: As in ``perdure.DiLoCo``.
@@ -238,12 +241,17 @@ class DiLoCoCallback(_Callback):
         job: Job,
         *,
         sync_every: int = 100,
+        overlap: int = 0,
+        mix: float | None = None,
         outer: Rule | None = None,
         weights: Callable[[], float] | None = None,
         state: Iterable[Stateful] = (),
         end: str = "first",
     ) -> None:
-        self._outer = Outer(job, sync_every=sync_every, outer=outer, weights=weights, state=state, end=end)
+        self._outer = Outer(
+            job, sync_every=sync_every, overlap=overlap, mix=mix, outer=outer, weights=weights, state=state, end=end
+        )
+        self._shown = contextlib.ExitStack()  # during a validation
         self._steps = 0  # optimizer steps counted so far
         self._begun = False  # whether the next epoch's loader has already started
 
@@ -328,6 +336,15 @@ class DiLoCoCallback(_Callback):
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write no draft of the step before an evaluation: its reader would continue without the evaluation."""
         self._outer.no_draft()
+        self._shown.enter_context(self._outer.shown())
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Restore the slot's own weights."""
+        self._shown.close()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Do the same after an error."""
+        self._shown.close()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Wait until all slots are done, and load the final model."""

@@ -394,6 +394,16 @@ class Sampler:
             with contextlib.suppress(RolledBack):  # the next read raises it
                 self._table.prefetch([_SETTINGS, _POSITION])
 
+    def _enter_window(self) -> None:
+        """Continue before the clock has ended. Its division of the data stays valid until ``_leave_window``."""
+        self._after_clock(advanced=False)
+        self._stale = False
+
+    def _leave_window(self) -> None:
+        """Compare the position at the end of the clock, which has ended now, with that of the slot with rank 0."""
+        self._stale = True
+        self._refresh()
+
     def _refresh(self) -> None:
         """Read the share and the position of the clock, if it is a new one, and compare the position.
 

@@ -17,6 +17,7 @@ import hashlib
 import math
 import os
 import random
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,10 +40,11 @@ from ._inner import Inner, load, refuse_schedulers
 from ._late import Late, is_loader, state_of
 from ._loaders import Loaders, is_of
 from ._names import Description, Place, decoded
-from ._notice import Notice
+from ._notice import AMID, Notice
+from ._overlap import Exchange, Window, refuse_overlap
 from ._pinned import Pinned
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
-from .job import Floats, Job, Table
+from .job import Floats, Job, Saved, Table, _Now
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, Rule, Set
 
 _DIM = 1024  # values per row
@@ -289,6 +291,7 @@ class _Model(_Training):
     """The common base of ServerOptimizer and DiLoCo."""
 
     _keep = False  # whether computing an update needs the weights at the start of the clock
+    _fixed = False  # whether the number of slots cannot change, even with a Sampler
     _schedulers: Sequence[Any] = ()
 
     def __init__(
@@ -327,7 +330,7 @@ class _Model(_Training):
         self._frozen = Frozen(model)
         self._handed = _Bytes(job, self._frozen.handed) if self._frozen.handed else None
         named = [of for group, _ in groups for of in group]
-        self._names = Description(job, model, self._places([of for of, _ in rows], buffers))
+        self._names = Description(job, model, self._places([of for of, _ in rows], buffers), self._shared_settings())
         try:
             self._groups = [
                 _Group(job, _NAME.format(i), of, rule, combine, self._keep) for i, (of, rule) in enumerate(rows)
@@ -368,6 +371,10 @@ class _Model(_Training):
     def _backward(self) -> None:
         self._late.compare()
 
+    def _shared_settings(self) -> dict[str, Any]:
+        """Return the settings that must be equal in all slots, besides the model and the rule."""
+        return {}
+
     def _places(self, groups: Sequence[_Rows], buffers: dict[str, torch.Tensor]) -> Iterator[Place]:
         """Yield all parameters and buffers with their places in the tables."""
         for i, of in enumerate(groups):
@@ -397,6 +404,7 @@ class _Model(_Training):
             >>> training.export("model.safetensors")
             >>> model.load_state_dict(safetensors.torch.load_file("model.safetensors"))
         """
+        self._await_weights()
         values: dict[str, torch.Tensor | None] = {}
         for g in self._groups:
             values.update(g.shared())
@@ -405,6 +413,9 @@ class _Model(_Training):
             values.update(zip(self._buffer_names, of, strict=True))
         values.update(self._frozen.values())
         self._names.export(path, values, partial, self.job.version)
+
+    def _await_weights(self) -> None:
+        """Wait for shared weights that are about to arrive."""
 
     def _begin(self) -> None:
         """Write the initial weights in clock 0, or read the current ones, and continue from the slot's last update."""
@@ -430,7 +441,7 @@ class _Model(_Training):
         self._read()
         self._over = self._ending.done()  # if so, this process only waits for the others
         slots = self.job.spec["slots"]
-        kept = self._saved()
+        kept, saved = self._saved()
         if kept is None:
             self._refuse_share(self._share.of == slots > self.job.slot or self.job._now().ended, slots)
         else:
@@ -448,13 +459,18 @@ class _Model(_Training):
             self._taken_over = True
         if self._sampler is not None:
             self._sampler._resume(loaded=kept is not None)
+        # Clocks without work, and the loss of updates, leave a state of an earlier clock.
+        self._resume(kept if kept is not None and saved.clock + 1 == self.job._now().clock else None)
 
-    def _saved(self) -> Any:
-        """Return the slot's saved state, or None if this is the first process of the slot since it joined the job."""
+    def _resume(self, kept: dict[str, Any] | None) -> None:
+        """Continue from the state that this slot has saved with the last clock. None: it has saved none."""
+
+    def _saved(self) -> tuple[Any, Saved]:
+        """Return the slot's saved state. It is None if this is the first process of the slot since it joined."""
         kept, saved = self.job._load()
-        if kept is None or (self._sampler is not None and self._sampler._is_former(kept["state"][-1], saved)):
-            return None
-        return kept
+        if kept is not None and self._sampler is not None and self._sampler._is_former(kept["state"][-1], saved):
+            return None, saved
+        return kept, saved
 
     def _hand_out(self) -> None:
         if self._handed is not None:
@@ -479,14 +495,14 @@ class _Model(_Training):
         A Sampler divides the data again in each clock, so jobs with one are exempt. The method first ends the clock
         without work. Otherwise the job could not pass it, even with as many slots as before.
         """
-        if same or self._sampler is not None:
+        if same or (self._sampler is not None and not self._fixed):
             return
         now = self.job.share
         said = (
             f"job.share of slot {self.job.slot} is now {now.rank} of {now.of}, but the data were divided among {slots} "
             f"slots when this training started; with other shares some samples would be counted twice and others "
             f"skipped: run `perdure scale {slots}`, or start a new job with the exported model; programs with a "
-            "perdure.Sampler can change the number of slots"
+            "perdure.Sampler, and without overlap, can change the number of slots"
         )
         warnings.warn(said, RuntimeWarning, stacklevel=2)  # before the clock, which may take long
         self._weigh(_NEXT_TO_NOTHING)
@@ -567,6 +583,21 @@ class _Model(_Training):
             Done: The slot's work has ended.
             RolledBack: The job was rolled back, but the program and the objects in ``state`` were not.
         """
+        before, sources = self._check_step()
+        states = self._states()
+        kept = _state.Encoded(self._kept(states))
+        self._half = True
+        self.job._save(kept)  # a large state is written to the store while the updates are handed over
+        self._hand_over(sources, weight)
+        self.job.clock()
+        self._late.saved(states)
+        self._half = False
+        if self.job._now().generation != before.generation:
+            raise RolledBack("the job was rolled back; exit, and start this program again")
+        self._read()
+
+    def _check_step(self) -> tuple[_Now, list[list[torch.Tensor | None]]]:
+        """Check that the clock can end with an update. Return the clock, and the sources of the update."""
         if self._half:
             raise UsageError("a step was interrupted before its clock ended; exit, and start this program again")
         self._refuse_changes()
@@ -577,21 +608,19 @@ class _Model(_Training):
         self._refuse_share(before.share == self._share, self._share.of)
         if self._sampler is not None:
             self._sampler._check_share(before.share)
-        sources = self._sources()
-        kept = _state.Encoded({"state": (states := self._states()), "random": _random(), "share": list(self._share)})
-        self._half = True
-        self.job._save(kept)  # a large state is written to the store while the updates are handed over
+        return before, self._sources()
+
+    def _kept(self, states: list[Any]) -> dict[str, Any]:
+        """Return the state that a replacement process needs."""
+        return {"state": states, "random": _random(), "share": list(self._share)}
+
+    def _hand_over(self, sources: list[list[torch.Tensor | None]], weight: float | None) -> None:
+        """Write the clock's update into the memory from which it is sent."""
         with torch.no_grad():
             for g, of in zip(self._groups, sources, strict=True):
                 g.send([source is not None for source in of], functools.partial(self._write, g, of))
         self._send_buffers()
         self._weigh(weight)
-        self.job.clock()
-        self._late.saved(states)
-        self._half = False
-        if self.job._now().generation != before.generation:
-            raise RolledBack("the job was rolled back; exit, and start this program again")
-        self._read()
 
     def _done(self) -> Done:
         """Note that the slot's work has ended before its loop, and return the exception that ends the loop."""
@@ -770,6 +799,12 @@ class DiLoCo(_Model):
         inner: The optimizer of all trained parameters. Pass several as a list in the order in which they step; the step
             of the last one completes a step. Their states are always saved.
         sync_every: The number of inner steps between two outer steps.
+        overlap: The number of inner steps that the program makes while an outer step is exchanged, less than
+            ``sync_every``. With 0 it waits. With more, the averaged weights arrive ``overlap`` steps later, always
+            after the same step, and keep the progress of these steps. The program waits if they have not arrived then.
+            The number of slots cannot change during training.
+        mix: For ``overlap``: after the exchange the weights are the fraction ``mix`` of the slot's own and 1 - ``mix``
+            of the averaged ones. None adds all progress since the exchange began to the averaged ones.
         outer: The outer rule. None means ``Nesterov(0.7, 0.9)``.
         weights: The weight of this slot's part, called at each outer step: a ``Count`` or a function that returns a
             number above 0. None weighs all slots equally.
@@ -797,6 +832,8 @@ class DiLoCo(_Model):
         inner: Optimizer | Sequence[Optimizer],
         *,
         sync_every: int = 100,
+        overlap: int = 0,
+        mix: float | None = None,
         outer: Rule | None = None,
         weights: Callable[[], float] | None = None,
         schedulers: Iterable[Any] = (),
@@ -807,7 +844,10 @@ class DiLoCo(_Model):
         refuse_schedulers(self._schedulers)
         if sync_every < 1:
             raise UsageError(f"invalid sync_every {sync_every}: choose 1 or more steps")
+        refuse_overlap(sync_every, overlap, mix)
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
+        self.overlap, self._mix, self._fixed = overlap, mix, overlap > 0
+        self._window: Window | None = None  # with an overlap
         # Backward passes of this process, and whether it has begun a step of the inner optimizer.
         self._backwards, self._begun = 0, False
         self._poisoned = 0  # the first step since the last outer one with NaN or Inf in its gradient; 0: none known
@@ -817,7 +857,8 @@ class DiLoCo(_Model):
             for name, module in model.named_modules()
             if getattr(module, "max_norm", None) is not None
         }
-        self.synced = False  #: whether the inner optimizer's last step was followed by an outer step
+        self.synced = False  #: whether the inner optimizer's last step was followed by an outer step, or began one
+        self.waited = 0.0  #: seconds that this process has spent on outer steps instead of inner ones
         of, rule, combine = self._settings(job, model, outer, weights, end)
         self._inner = Inner(inner, model, dict(of))
         kept = [*state, *self._inner.optimizers, *self._schedulers]
@@ -827,7 +868,9 @@ class DiLoCo(_Model):
         super().__init__(job, model, [(of, rule)], combine, kept, end)
         self._counts = True  # False: a trainer counts the steps and calls sync
         weights_now = self._groups[0].rows.tensors
-        self._notice = Notice(weights_now, self._buffers_now, self._last_draft) if self._drafts.kept else None
+        self._notice = (
+            Notice(weights_now, self._buffers_now, self._last_draft, self._await_clock) if self._drafts.kept else None
+        )
         self._before = [of.register_step_pre_hook(lambda *_: self._step_begins()) for of in self._inner.optimizers]
         self._inner.hook(self._stepped)
         self._undo += [self._inner.unhook, self._unhook_before]
@@ -836,7 +879,15 @@ class DiLoCo(_Model):
         for hook in self._before:
             hook.remove()
 
+    def _shared_settings(self) -> dict[str, Any]:
+        if not self.overlap:
+            return {}
+        return {"sync_every": self.sync_every, "overlap": self.overlap, "mix": self._mix}
+
     def _step_begins(self) -> None:
+        if self.job._exchange is not None:
+            with self._waiting():
+                self.job._exchange.captured.wait()  # this step changes the optimizer's state
         self._begun = True
         if self._counts:
             self._counted.refuse_rates(self._inner.optimizers, synced=self._steps == 0, begins=True)
@@ -876,13 +927,17 @@ class DiLoCo(_Model):
         for scheduler in self._schedulers:
             scheduler.step()
         self._counted.stepped(self._inner.optimizers)
+        if self._steps == self.overlap and not self._merge():
+            raise self._done()
         self.synced = self._steps == self.sync_every
         if self.synced:
-            self.sync()
-            return
-        if self._drafts.due() and not self.job._inced:
-            self._draft()
-        self._keep_for_notice(lambda: {"state": self._small_states(), "random": _random()})
+            self._outer_step(self.overlap > 0)
+        elif self._in_window():
+            self._drop_notice()  # a process that continued from a draft could not merge
+        else:
+            if self._drafts.due() and not self.job._inced:
+                self._draft()
+            self._keep_for_notice(lambda: {"state": self._small_states(), "random": _random()})
 
     def _keep_for_notice(self, make: Callable[[], dict[str, Any]]) -> None:
         """Keep the last step's state for a draft, except weights and optimizers, if that takes little time."""
@@ -892,6 +947,10 @@ class DiLoCo(_Model):
             self._notice.drop()
         else:
             self._notice.keep(make)
+
+    def _drop_notice(self) -> None:
+        if self._notice is not None:
+            self._notice.drop()
 
     def _small_states(self) -> list[dict[str, Any]]:
         """Return copies of the states, with {} for optimizers, whose states do not change until their next step."""
@@ -978,11 +1037,32 @@ class DiLoCo(_Model):
         _set_random(draft["random"])
         self._taken_over = True
         self._steps = draft["steps"]
+        if self._window is not None:
+            self._window.open = False  # drafts are written after the merge
+
+    def _read(self) -> None:
+        super()._read()
+        if self._window is not None:
+            self._window.restart(self._groups[0].rows.tensors)
+
+    def _resume(self, kept: dict[str, Any] | None) -> None:
+        if not self.overlap:
+            return
+        weights = self._groups[0].rows.tensors
+        self._window = Window(weights, self._mix)
+        self._window.restart(weights)
+        if kept is None or "sent" not in kept:
+            return
+        self._window.resume(kept["sent"])
+        with torch.no_grad():
+            for tensor, was in zip(self._own(), [*kept["sent"], *kept["buffers"]], strict=True):
+                tensor.copy_(was)
 
     def sync(self) -> int:
         """Make an outer step: average this slot's changes since the last one with those of the other slots.
 
-        DiLoCo calls it every ``sync_every`` steps.
+        DiLoCo calls it every ``sync_every`` steps. This one does not overlap with inner steps. If one is being
+        exchanged, it waits for that and merges it first.
 
         Returns:
             The clock to work on next.
@@ -992,10 +1072,23 @@ class DiLoCo(_Model):
             NonFinite: The weights contain NaN or Inf. Nothing was sent.
             RolledBack: The job was rolled back. Exit, and start this program again.
         """
+        if not self._merge():
+            raise self._done()
+        self._outer_step(overlaps=False)
+        return self.job._now().clock
+
+    def _outer_step(self, overlaps: bool) -> None:
+        """Make an outer step, or begin one that overlaps with the next inner steps."""
         steps, self._steps = self._steps, 0
         poisoned, self._poisoned = self._poisoned, 0
         try:
-            self._exchange(None if self._weights is None else self._weights())
+            with self._waiting():
+                weight = None if self._weights is None else self._weights()
+                if overlaps:
+                    self._begin_exchange(weight)
+                else:
+                    self._exchange(weight)
+                    self._where = _where(self.job)
         except Done:
             self._ending.unsent = steps
             raise
@@ -1008,10 +1101,115 @@ class DiLoCo(_Model):
                 ) from None
             raise
         finally:
-            if self._notice is not None:
-                self._notice.drop()
-        self._where = _where(self.job)
-        return self.job._now().clock
+            self._drop_notice()
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.waited += time.monotonic() - begun
+
+    def _begin_exchange(self, weight: float | None) -> None:
+        """Hand over the clock's update, and let a thread end the clock and read the result.
+
+        The program changes its objects from now on. So their states are copied, those of optimizers by the thread: they
+        are large, and do not change before the next step.
+        """
+        window = self._window
+        assert window is not None
+        before, sources = self._check_step()
+        self._half = True
+        self._hand_over(sources, weight)
+        states = [of.state_dict() if isinstance(of, Optimizer) else copy.deepcopy(state_of(of)) for of in self._state]
+        buffers = [b.detach().to("cpu", copy=True) for b in self._buffers_now()]
+        kept = _state.Encoded(self._kept(states) | {"sent": window.sent, "buffers": buffers})
+        self._late.saved(states)
+        self.job._begin_clock()
+        if self._sampler is not None:
+            self._sampler._enter_window()
+        self._half = False
+        optimizers = [state for of, state in zip(self._state, states, strict=True) if isinstance(of, Optimizer)]
+
+        def capture() -> None:
+            for g in self._groups:
+                g.table.flush()  # the end of the clock would send it only after the state
+            kept.capture(optimizers)
+
+        def read() -> None:
+            for g in self._groups:
+                g.fetch()
+            if self._buffers is not None:
+                self._buffer_table.get_run(0, self._buffers.rows, out=self._buffer_values)
+
+        window.open = True
+        Exchange(self.job, before, capture, lambda: self.job._save(kept), read)
+
+    def _merge(self) -> bool:
+        """Wait for the result of the outer step in progress, if there is one, and merge it with the window's steps.
+
+        Returns False if the job has ended meanwhile, so that the steps of the window do not count.
+        """
+        window = self._window
+        if window is None or not window.open:
+            return True
+        with self._waiting():
+            if self.job._exchange is not None:
+                self.job._exchange.wait()
+                self.job._exchange = None
+            now = self.job._now()
+            self._refuse_share(now.ended or now.share == self._share, self._share.of)
+            window.open = False
+            if now.ended:
+                self._ending.unsent, self._steps = self._steps, 0
+                return False
+            if self._sampler is not None:
+                self._sampler._leave_window()
+            g = self._groups[0]
+            for i, tensor in enumerate(g.rows.tensors):
+                window.merge(i, tensor, g.was[i])
+            if self._buffers is not None:
+                self._find_buffers()
+                self._buffers.take(self._buffer_values)
+            self._where = _where(self.job)
+        return True
+
+    def _in_window(self) -> bool:
+        """Reports whether the result of an outer step is still to be merged."""
+        return self._window is not None and self._window.open
+
+    def _await_clock(self) -> None:
+        """Wait a few seconds for the end of the clock, so that the steps before it are not lost with this process."""
+        if self.job._exchange is not None:
+            self.job._exchange.look(AMID)
+
+    def _await_weights(self) -> None:
+        if self.job._exchange is not None:
+            self.job._exchange.wait()
+
+    @contextlib.contextmanager
+    def shared_weights(self) -> Iterator[None]:
+        """Set the model to the shared weights, those of the last outer step, for an evaluation.
+
+        They are the same in all slots. Afterwards the model has its own weights and buffers again, bit by bit.
+
+        Example:
+            >>> with d.shared_weights(), torch.no_grad():
+            ...     print(loss(model(x), y))
+        """
+        self._await_weights()
+        own = [tensor.detach().clone() for tensor in self._own()]
+        self._groups[0].rows.take(self._groups[0].added)
+        if self._buffers is not None:
+            self._find_buffers()
+            self._buffers.take(self._buffer_values)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for tensor, was in zip(self._own(), own, strict=True):
+                    tensor.copy_(was)
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
         return g.rows.tensors[i].detach()
@@ -1020,12 +1218,17 @@ class DiLoCo(_Model):
         now = source[i]
         assert now is not None
         torch.sub(self._given(g, i), now, out=place)
+        if self._window is not None:
+            if not _is_finite(place):
+                raise NonFinite(f"the update of {g.rows.names[i]} is too large for float32; nothing was sent")
+            self._window.sent[i].copy_(now)
 
-    @staticmethod
-    def _given(g: _Group, i: int) -> torch.Tensor:
-        """Return the weights as the last read set them, in float32, rounded to the parameter's type."""
-        dtype = g.rows.tensors[i].dtype
-        return g.was[i] if dtype == torch.float32 else g.was[i].to(dtype).to(torch.float32)
+    def _given(self, g: _Group, i: int) -> torch.Tensor:
+        """Return the weights against which the next change is taken, in float32, rounded to the parameter's type."""
+        dtype, given = g.rows.tensors[i].dtype, g.was[i]
+        if self._window is not None:
+            given = self._window.base(i, given)
+        return given if dtype == torch.float32 else given.to(dtype).to(torch.float32)
 
     def _backward(self) -> None:
         super()._backward()
@@ -1037,7 +1240,8 @@ class DiLoCo(_Model):
 
     def _refuse_other_steps(self) -> None:
         """Raise UsageError if weights have changed without a step of the inner optimizer, since that would be lost."""
-        if self._begun or self._steps:  # in this process, or before the draft that it loaded
+        # In this process, or before the draft that it loaded, or before the outer step that it resumes.
+        if self._begun or self._steps or self._in_window():
             return
         for name in self._groups[0].changed():
             if name not in self._renormed:
@@ -1050,6 +1254,7 @@ class DiLoCo(_Model):
     def finish(self) -> None:
         """End this slot's work and wait for all slots, after an outer step for the steps since the last one."""
         self._refuse_other_steps()
+        self._merge()
         if self._steps and self.job.ended and not self._over:
             self._ending.unsent, self._steps = self._steps, 0
         if self._steps and not self._over:
@@ -1063,6 +1268,8 @@ class DiLoCo(_Model):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        if kind is not None and kind is not Done:
+            self._await_clock()
         try:
             return super().__exit__(kind, error, trace)
         finally:

@@ -74,8 +74,9 @@ with open(f"{sys.argv[1]}.{rank}", "w") as f:
 """
 
 
-def test_same_model_through_kills(tmp_path: Path) -> None:
-    program = TRAIN.replace("CALLBACK", "perdure.hf.DiLoCoCallback(job, sync_every=5)")
+@pytest.mark.parametrize("overlap", [0, 3])
+def test_same_model_through_kills(tmp_path: Path, overlap: int) -> None:
+    program = TRAIN.replace("CALLBACK", f"perdure.hf.DiLoCoCallback(job, sync_every=5, overlap={overlap})")
     calm = launch(tmp_path, "calm", program)
     storm = ("server:0@clock:2", "worker:0@clock:3", "worker:1@clock:7")
     torn = launch(tmp_path, "torn", program, "--recovery", "resend:20", *(f"--fault=kill:{kill}" for kill in storm))

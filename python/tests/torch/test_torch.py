@@ -48,7 +48,7 @@ PERDURE = (
     TRAIN
     + """
 import perdure
-if how == "diloco":
+if how in ("diloco", "mix"):
     perdure.job._PIECE = 3000  # its state goes to the store in pieces
 job = perdure.start()
 counts = job.table("counts", 4096, dim=1, rule=perdure.Add())
@@ -93,21 +93,22 @@ else:
     inner = torch.optim.AdamW(model.parameters(), 1e-2)
     tokens = perdure.Count()
     weights = tokens if how == "drafts" else lambda: tokens()  # whose counting is in no draft
-    with perdure.DiLoCo(job, model, inner, sync_every=5, weights=weights, state=[loader]) as d:
+    overlaps = {"overlap": {"overlap": 2}, "mix": {"overlap": 4, "mix": 0.5}}.get(how, {})
+    with perdure.DiLoCo(job, model, inner, sync_every=5, weights=weights, state=[loader], **overlaps) as d:
         for batch in batches():
             if job.now > steps:
                 break
             inner.zero_grad()
             loss_of(batch).backward()
             tokens.add(len(batch[0]))
-            if how == "diloco":
+            if how != "drafts":
                 counts.inc(batch[0].numpy(), torch.ones(len(batch[0]), 1).numpy())
             inner.step()
         total = counts.get_run(0, 4096)
 h = hashlib.sha256()
 for name, v in model.state_dict().items():
     h.update(v.numpy().tobytes())
-seen = 16 * steps * world * {"parallel": 1, "diloco": 5, "drafts": 0, "own": 1 / world}[how]
+seen = 16 * steps * world * {"parallel": 1, "drafts": 0, "own": 1 / world}.get(how, 5)
 assert total.sum() == seen and total.max() - total.min() <= 1, (total.sum(), seen, total.min(), total.max())
 with open(f"{out}.{rank}", "w") as f:
     f.write(h.hexdigest())
@@ -116,7 +117,7 @@ with open(f"{out}.{rank}", "w") as f:
 
 
 def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> list[str]:
-    """Train with two processes by parallel, own, diloco or drafts, and return the hashes of their models."""
+    """Train with two processes by one of the methods, and return the hashes of their models."""
     program, out = folder / "train.py", folder / name
     program.write_text(PERDURE)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -137,6 +138,8 @@ def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> l
     [
         ("parallel", "resend:20"),
         ("diloco", "resend:20"),
+        ("overlap", "resend:20"),
+        ("mix", "checkpoint:10"),
         ("parallel", "checkpoint:10"),
     ],
 )

@@ -1,0 +1,157 @@
+"""Outer steps that are exchanged while the program continues with inner steps (docs/design/diloco.md)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from .errors import RolledBack, UsageError
+
+if TYPE_CHECKING:
+    from .job import Job, _Now
+
+
+def refuse_overlap(sync_every: int, overlap: int, mix: float | None) -> None:
+    """Raise UsageError for invalid settings of an overlap."""
+    if not 0 <= overlap < sync_every:
+        raise UsageError(
+            f"invalid overlap {overlap}: choose 0 to {sync_every - 1} steps, fewer than the {sync_every} of sync_every"
+        )
+    if mix is None:
+        return
+    if not overlap:
+        raise UsageError("mix needs an overlap of 1 step or more")
+    if not 0 <= mix < 1:
+        raise UsageError(f"invalid mix {mix}: choose a number of at least 0 and below 1")
+
+
+class Window:
+    """The weights that were sent with an outer step, and how its result is merged with the inner steps since then.
+
+    Args:
+        weights: The parameters.
+        mix: As in ``DiLoCo``.
+    """
+
+    def __init__(self, weights: Sequence[torch.Tensor], mix: float | None) -> None:
+        self.open = False  #: whether a result is still to be merged
+        self.sent = [torch.empty_like(w, device="cpu") for w in weights]
+        self._mix = mix
+
+    def restart(self, weights: Sequence[torch.Tensor]) -> None:
+        """Take the next change against the given weights, which are the shared ones."""
+        if self._mix is not None:
+            for sent, w in zip(self.sent, weights, strict=True):
+                sent.copy_(w.detach())
+
+    def resume(self, sent: Sequence[torch.Tensor]) -> None:
+        """Continue at the beginning of a window, with weights that another process has sent."""
+        for mine, w in zip(self.sent, sent, strict=True):
+            mine.copy_(w)
+        self.open = True
+
+    def base(self, i: int, shared: torch.Tensor) -> torch.Tensor:
+        """Return the weights against which the next change of tensor i is taken, in float32. shared: the shared ones.
+
+        They are those into which ``merge`` has turned the slot's own, without the progress of the window.
+        """
+        return shared if self._mix is None else torch.lerp(shared, self.sent[i].to(torch.float32), self._mix)
+
+    def merge(self, i: int, tensor: torch.Tensor, shared: torch.Tensor) -> None:
+        """Add the progress of the window, or the fraction ``mix`` of it, to the base of the next change."""
+        with torch.no_grad():
+            base, here = self.base(i, shared).to(tensor.device), tensor.detach()
+            # Only this order of the operations gives a slot without progress exactly the base.
+            progress = (
+                here.sub_(self.sent[i].to(tensor.device))
+                if here.dtype == torch.float32
+                else (here.to(torch.float32) - self.sent[i].to(tensor.device, torch.float32))
+            )
+            if self._mix is not None:
+                progress.mul_(self._mix)
+            here.copy_(progress.add_(base))
+
+
+class Exchange:
+    """Ends a clock in a thread of its own and reads the result. The updates of the clock have been handed over.
+
+    Args:
+        job: The job. Its calls that belong to a clock wait until this one has ended.
+        before: The clock.
+        capture: Copies the part of the state that the program changes next.
+        save: Saves the state.
+        read: Reads the result.
+    """
+
+    def __init__(
+        self, job: Job, before: _Now, capture: Callable[[], None], save: Callable[[], None], read: Callable[[], None]
+    ) -> None:
+        self.before = before  #: the clock that ends, and this slot's share of it
+        self.captured = threading.Event()  #: set when the program may change the state again
+        self._job, self._capture, self._save, self._read = job, capture, save, read
+        self._ticked, self._done = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self._postponed: list[Callable[[], None]] = []
+        self._postponing = threading.Lock()
+        # A daemon, since it must not keep a program from exiting while servers are unavailable.
+        self._thread = threading.Thread(target=self._run, name="perdure-exchange", daemon=True)
+        job._exchange = self
+        self._thread.start()
+
+    def await_clock(self) -> None:
+        """Wait until the clock has ended. Raises the error of a failed exchange. Its own thread never waits."""
+        if threading.current_thread() is not self._thread:
+            self._wait_for(self._ticked)
+
+    def wait(self) -> None:
+        """Wait for the result. Raises the error of the exchange, if it failed."""
+        self._wait_for(self._done)
+
+    def look(self, seconds: float) -> None:
+        """Wait until the clock has ended or could not, for at most so many seconds. For a signal handler.
+
+        It takes no lock, since the program that the signal interrupts may hold it.
+        """
+        until = time.monotonic() + seconds
+        while not self._ticked.is_set() and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def postpone(self, call: Callable[[], None]) -> bool:
+        """Make a call as soon as the clock has ended. Returns False if it has ended already."""
+        with self._postponing:
+            if self._ticked.is_set():
+                return False
+            self._postponed.append(call)
+            return True
+
+    def _wait_for(self, event: threading.Event) -> None:
+        event.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._end_clock()
+            self._read()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.captured.set()
+            self._ticked.set()
+            self._done.set()
+
+    def _end_clock(self) -> None:
+        self._capture()
+        self.captured.set()
+        self._save()
+        self._job._end_clock()
+        if self._job._now().generation != self.before.generation:
+            raise RolledBack("the job was rolled back; exit, and start this program again")
+        with self._postponing:
+            self._ticked.set()
+        for call in self._postponed:
+            call()
