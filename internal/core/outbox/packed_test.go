@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -71,4 +72,37 @@ func TestPackedParts(t *testing.T) {
 	if again := look(); !slices.EqualFunc(first, again, slices.Equal[[]byte]) {
 		t.Error("packed again, the bytes differ")
 	}
+}
+
+// Packed parts take little more memory than they have bytes, although their number is unknown when the first is packed.
+func TestMemoryOfPackedParts(t *testing.T) {
+	const rows, dim = 40_000, 400
+	b, s := asked(t, "bsp", "none", Limits{Window: 1 << 30})
+	spec := b.jobView.view.Tables[0]
+	spec.Rows, spec.Dim, spec.Sparse = rows, dim, false
+	d := b.Table(0, spec).Deltas(s.id)
+	values := make([]float32, rows*dim)
+	for i := 0; i < len(values); i += 5 {
+		values[i] = float32(i + 1)
+	}
+	if err := d.CheckLend(0, rows); err != nil {
+		t.Fatal(err)
+	}
+	d.Lend(0, rows, &Buffer{Values: values, of: b.tables[0]}, values)
+	held := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := held()
+	if err := s.Fill(consistency.Origin{Basis: -1}); err != nil {
+		t.Fatal(err)
+	}
+	b.Seal()
+	used, u := held()-before, s.kept[len(s.kept)-1]
+	if sent := u.payloadBytes(); used > 2*sent {
+		t.Errorf("parts of %d bytes take %d bytes of memory", sent, used)
+	}
+	runtime.KeepAlive(values)
 }

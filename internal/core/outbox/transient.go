@@ -68,9 +68,8 @@ func (u *Update) dropTables(drops func(perdure.TableID) bool) bool {
 	if u.keepers = kept; len(kept.of) == 0 {
 		u.keepers = nil
 	}
-	if u.again { // its arena and its list of parts may still be queued, too
-		u.parts, u.arena = nil, nil
-	}
+	// Both may be large, and may still be queued. The update is kept for as long as the checkpoints take.
+	u.parts, u.arena = nil, nil
 	u.blocks, u.indexes, u.grown, u.peak = blocks, nil, nil, peak{}
 	u.rebuild()
 	u.sent = len(u.parts)

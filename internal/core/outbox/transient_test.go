@@ -63,6 +63,40 @@ func TestTransient(t *testing.T) {
 	}
 }
 
+// TestTransientMemory checks that an update without its rows of transient tables also lacks the memory in which they
+// were packed, because many such updates are kept.
+func TestTransientMemory(t *testing.T) {
+	b, s := asked(t, "bsp", "resend:1000", Limits{Window: 1 << 30, Retain: 1 << 30})
+	b.jobView.view.Tables = append(b.jobView.view.Tables, perdure.TableSpec{
+		Name: "mean", Rows: 4000, Dim: 100, Rule: perdure.Rule{Kind: perdure.RuleSet}, Combine: perdure.CombineSum,
+		Transient: true,
+	})
+	b.SetView(b.jobView.view, false)
+	for id, spec := range b.jobView.view.Tables {
+		b.Table(perdure.TableID(id), spec)
+	}
+	for clock := perdure.Clock(5); clock < 15; clock++ {
+		b.tables[1].Deltas(0).AddRun(0, 4000, make([]float32, 4000*100))
+		if err := s.Fill(consistency.Origin{Basis: -1}); err != nil {
+			t.Fatal(err)
+		}
+		b.Seal()
+		s.NextFrames(wire.Header{}, nil)
+		s.Ack(protocol.Counts{Staged: clock + 1, Ticked: clock, Applied: clock, Seen: clock})
+		b.Stage()
+		b.Tick()
+		b.Next()
+		s.Ack(protocol.Counts{Staged: clock + 1, Ticked: clock + 1, Applied: clock + 1, Seen: clock + 1})
+	}
+	held := 0
+	for _, u := range s.kept[:len(s.kept)-1] {
+		held += cap(u.arena)
+	}
+	if len(s.kept) != 10 || held > 1000 {
+		t.Errorf("%d bytes for the packed parts of %d updates without their rows", held, len(s.kept)-1)
+	}
+}
+
 // fillTransient fills and seals the update of a clock: all rows of the transient table in lent memory, a row of the
 // other table, a state and a weight.
 func fillTransient(t *testing.T, b *Outbox, s *Shard, clock perdure.Clock) {

@@ -180,6 +180,11 @@ const minFreeUpdates = 4
 // maxKeptArena is the maximum size of the arena, and of the IDs, that a reused update keeps.
 const maxKeptArena = 2 << 20
 
+// maxFullArena is the size from which an arena gets no further payloads: the next one starts a new arena. If an arena
+// with packed payloads grew, the heads of earlier parts would keep each smaller copy of it alive, several times its
+// size.
+const maxFullArena = 64 << 10
+
 // begin returns a packer that appends to the update of the current clock.
 func (s *Shard) begin() packer {
 	if s.building == nil {
@@ -277,13 +282,12 @@ func (p *packer) block(block wire.Block) {
 // packed appends a block with packed values, and reports whether it did. Packing does not increase the number of blocks
 // in a payload, so unpacking never needs more memory than an unpacked payload.
 func (p *packer) packed(block *wire.Block) bool {
-	u, n := p.u, 4*len(block.Values)+8*len(block.IDs)
-	with, saved := wire.AppendPackedBlock(u.arena, block)
+	p.fit(4*len(block.Values) + 8*len(block.IDs)) // before packing: it may replace the arena
+	with, saved := wire.AppendPackedBlock(p.u.arena, block)
 	if saved <= 0 {
 		return false
 	}
-	p.fit(n)
-	u.arena = with
+	p.u.arena = with
 	p.saved += saved
 	return true
 }
@@ -352,6 +356,9 @@ func (p *packer) end(body []byte) {
 	u.bytes += int64(wire.HeaderBytes + len(head) + len(body) + p.saved)
 	u.saved += int64(p.saved)
 	p.saved = 0
+	if len(u.arena) >= maxFullArena {
+		u.arena, p.start = nil, 0
+	}
 }
 
 // rebuild packs the contents of an update into parts again.
