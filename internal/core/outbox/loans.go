@@ -113,14 +113,13 @@ func (d *Deltas) Loans() []Loan { return d.loans }
 
 // Buffer returns memory for n values, with undefined contents.
 func (t *Table) Buffer(n int) (*Buffer, error) {
-	for i, r := range t.freeBuffers {
-		if cap(r.Values) >= n {
-			t.freeBuffers = slices.Delete(t.freeBuffers, i, i+1)
-			t.idle = min(t.idle, i) // the rooms before it were not needed
-			t.outbox.spareLeft += r.spare()
-			r.Values = r.Values[:n]
-			return r, nil
-		}
+	if i := t.bestBuffer(n); i >= 0 {
+		r := t.freeBuffers[i]
+		t.freeBuffers = slices.Delete(t.freeBuffers, i, i+1)
+		t.idle = min(t.idle, i) // the buffers before it were not needed
+		t.outbox.spareLeft += r.spare()
+		r.Values = r.Values[:n]
+		return r, nil
 	}
 	if m := t.outbox.limits.Memory; m != nil {
 		values, keeper, err := m.Alloc(n)
@@ -130,6 +129,22 @@ func (t *Table) Buffer(n int) (*Buffer, error) {
 		return &Buffer{of: t, Values: values[:n], keeper: keeper}, nil
 	}
 	return &Buffer{of: t, Values: make([]float32, n)}, nil
+}
+
+// bestBuffer returns the index of the smallest free buffer for n values, or -1. Of several it returns the last one, so
+// that buffers that are no longer needed stay at the start, where trim finds them.
+func (t *Table) bestBuffer(n int) int {
+	best := -1
+	for i, r := range slices.Backward(t.freeBuffers) {
+		c := cap(r.Values)
+		if c < n || best >= 0 && c >= cap(t.freeBuffers[best].Values) {
+			continue
+		}
+		if best = i; c == n {
+			break
+		}
+	}
+	return best
 }
 
 // spare returns how many bytes of the reuse limit the memory takes. Memory from Memory is always kept, because mapping

@@ -80,3 +80,39 @@ func TestLentMemory(t *testing.T) {
 			memory.given)
 	}
 }
+
+// TestBufferFits checks that each request gets the smallest free buffer that fits, so that requests of the same sizes
+// in another order need no more memory, and that buffers that are no longer used are given back although others are.
+func TestBufferFits(t *testing.T) {
+	memory := &counted{}
+	b, _ := asked(t, "asp", "checkpoint:9", Limits{Memory: memory})
+	x := b.Table(0, b.jobView.view.Tables[0])
+	use := func(sizes ...int) {
+		t.Helper()
+		var used []*Buffer
+		for _, n := range sizes {
+			r, err := x.Buffer(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.users++
+			used = append(used, r)
+		}
+		for _, r := range used {
+			r.leave()
+		}
+	}
+	use(300, 100, 200)
+	use(100, 200, 300)
+	if memory.taken != 3 {
+		t.Errorf("%d pieces taken for three sizes", memory.taken)
+	}
+	use(300, 300, 100, 100)
+	for range 3 {
+		x.trim()
+		use(100, 300)
+	}
+	if memory.taken != 4 || memory.given != 2 {
+		t.Errorf("%d pieces taken, %d given back; want 4, and the 2 unused ones", memory.taken, memory.given)
+	}
+}
