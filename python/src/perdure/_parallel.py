@@ -42,6 +42,7 @@ from ._late import is_loader
 from ._loaders import Loaders, is_of
 from ._misuse import refuse_empty_batches, refuse_misplaced, refuse_other_number, refuse_recovery, trained_of
 from ._names import Description, Place
+from ._pieces import Pieces, placed
 from ._shared import Lot
 from ._small import copied, merged, rates_of, small_of
 from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError, _CopyWanted, _Left
@@ -158,7 +159,7 @@ class DataParallel(_Training):
         self._description = Description(job, model, self._places(buffers))
         self._flags = Flags(len(trained), job.spec["shards"])
         self._tables(job)
-        self._means = job.empty((self._rows.rows, _DIM))
+        self._pieces = Pieces(job, self._rows)
         self._ready: set[int] = set()  # parameters whose gradient was computed since the last synchronised pass
         self._buckets = _buckets_of(self._rows.starts)
         self._bucket_of = [b for b, of in enumerate(self._buckets) for _ in of]
@@ -220,9 +221,8 @@ class DataParallel(_Training):
         while self.job._now().clock == 0:  # repeated if the job was rolled back meanwhile
             if self.job.share.rank == 0:
                 self._description.put()
-                self._means[...] = 0
-                self._rows.put(self._means)
-                self._gradients.inc_run(0, self._means)
+                for bucket in range(len(self._buckets)):
+                    self._send(bucket, self._write_weights)
                 self._send_buffers()
                 if self._handed is not None:
                     values = np.zeros((self._handed.rows, _DIM), np.float32)
@@ -248,8 +248,7 @@ class DataParallel(_Training):
         if kept is not None:
             self._load(kept, newest)
         elif now.clock == 1:
-            self._gradients.get_run(0, self._rows.rows, out=self._means)
-            self._rows.take(self._means)
+            self._pieces.take(self._gradients, self._share)
             self._read_buffers()
         else:
             self._join(now.clock)
@@ -639,11 +638,11 @@ class DataParallel(_Training):
         each.fresh.add(i)
         if len(self._buckets) > 1 and each.fresh.issuperset(self._buckets[bucket]):
             each.sent.add(bucket)
-            self._send(bucket)
+            self._send(bucket, self._write)
             self._gradients.flush()
 
-    def _send(self, bucket: int) -> None:
-        """Hand over the gradients of a bucket. Those that were not computed are zeros."""
+    def _send(self, bucket: int, write: Callable[[int, torch.Tensor], None]) -> None:
+        """Hand over the values of a bucket, in memory that the agent lends. write writes those of a parameter."""
         of, starts = self._buckets[bucket], self._rows.starts
         if starts[of.start] == starts[of.stop] and of.stop < len(self._parameters):
             return  # empty parameters
@@ -655,9 +654,14 @@ class DataParallel(_Training):
                 last = (starts[i + 1] if i + 1 < of.stop else end) - starts[of.start]
                 count = self._parameters[i].numel()
                 flat[first + count : last * _DIM] = 0
-                self._write(i, flat[first : first + count])
+                write(i, flat[first : first + count])
+
+    def _write_weights(self, i: int, place: torch.Tensor) -> None:
+        p = self._parameters[i]
+        place.view(p.shape).copy_(p)
 
     def _write(self, i: int, place: torch.Tensor) -> None:
+        """Write a gradient, or zeros if it was not computed."""
         p = self._parameters[i]
         if i not in self._ready:
             place.zero_()
@@ -718,7 +722,7 @@ class DataParallel(_Training):
             raise self._cut_off()
         for bucket in range(len(self._buckets)):
             if bucket not in each.sent:
-                self._send(bucket)
+                self._send(bucket, self._write)
         for i in sorted(each.again):  # computed in several parts, as by reentrant checkpoints
             place = torch.zeros(self._rows.starts[i + 1] - self._rows.starts[i], _DIM)
             self._write(i, place.view(-1)[: self._parameters[i].numel()])
@@ -741,15 +745,12 @@ class DataParallel(_Training):
     def _take_means(self) -> None:
         """Set the gradients to the means of the clock that has ended."""
         flags = self._read_flags()
-        self._gradients.get_run(0, self._rows.rows, out=self._means)
-        now = self.job._now()
-        if 0 < now.end < now.clock:  # the job ended before this slot's last clock, so these are older means
-            raise self._cut_off()
+        self._refuse_older_means()
         if flags[LEAVING]:  # another slot has made its last step
             raise self._cut_off()
         total, senders = float(flags[0]), int(flags[1])
         if senders != self._share.of:
-            if now.ended:
+            if self.job._now().ended:
                 raise self._cut_off()
             raise UsageError(
                 f"{self._share.of - senders} of {self._share.of} slots sent no gradients in this clock: all slots must "
@@ -767,21 +768,34 @@ class DataParallel(_Training):
                 "weights must be in shared="
             )
         has = flags[HEAD:]
-        self._poisoned = ""
-        finite = math.isfinite(float(torch.from_numpy(self._means).sum()))  # one pass; an overflow is looked at again
+        poisoned: set[int] = set()
         with torch.no_grad():
-            for i, (p, (_, mean)) in enumerate(zip(self._parameters, self._rows.views(self._means), strict=True)):
-                if not has[i]:
-                    continue
-                if not finite and not self._poisoned and not bool(torch.isfinite(mean).all()):
-                    self._poisoned = self._names[i]
-                if p.grad is None:
+            for i, p in enumerate(self._parameters):
+                if has[i] and p.grad is None:
                     p.grad = torch.empty_like(p)
-                if p.grad.dtype == torch.float32 and p.grad.is_cpu:
-                    torch.div(mean, total, out=p.grad)
-                else:
-                    p.grad.copy_(mean / total)
+            for first, values in self._pieces.read(self._gradients, self._share):
+                finite = math.isfinite(float(values.sum()))  # one pass; an overflow is looked at again
+                for i, at, part in self._pieces.parts(first, values):
+                    if not has[i]:
+                        continue
+                    if not finite and not bool(torch.isfinite(part).all()):
+                        poisoned.add(i)
+                    grad = self._parameters[i].grad
+                    assert grad is not None
+                    for to, mean in placed(grad, at, part):
+                        if grad.dtype == torch.float32 and grad.is_cpu:
+                            torch.div(mean, total, out=to)
+                        else:
+                            to.copy_(mean / total)
+        self._poisoned = self._names[min(poisoned)] if poisoned else ""
+        self._refuse_older_means()
         self._read_buffers()
+
+    def _refuse_older_means(self) -> None:
+        """Raise Done if the job ended before this slot's last clock: its reads then return older means."""
+        now = self.job._now()
+        if 0 < now.end < now.clock:
+            raise self._cut_off()
 
     def _read_flags(self) -> np.ndarray[Any, Any]:
         """Wait for the end of the clock, and return its flags. Save a copy of the shared state meanwhile if needed.

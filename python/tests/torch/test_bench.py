@@ -55,5 +55,10 @@ def test_steps(tmp_path: Path, which: list[str]) -> None:
     assert "of DDP's time" in said
 
 
+def test_memory(tmp_path: Path) -> None:
+    said = run(tmp_path, "memory.py", "--layers", 2, "--width", 1024, "--steps", 20, "--recovery", "resend:20")
+    assert "resend:20: " in said
+
+
 def test_deaths(tmp_path: Path) -> None:
     assert "the other process stood" in run(tmp_path, "deaths.py", "--steps", 12, "--rounds", 1)

@@ -681,7 +681,9 @@ def digest(*of):
 WITH_PERDURE = """
 import perdure
 import perdure._parallel
+import perdure._pieces
 perdure._parallel._BUCKET = given.get("bucket", 25 << 20)
+perdure._pieces.PIECE = given.get("piece", 32 << 20)
 model, optimizers, shared = made(job.slot)
 with perdure.DataParallel(job, model, optimizers, shared=shared) as training:
     for step in training.steps(6):
@@ -691,6 +693,19 @@ result = digest(model, *optimizers, *shared)
 """
 
 CASES = {
+    "parameters of several pieces": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 700, 3, padding=1)
+        self.out = nn.Linear(700, 9)
+
+    def forward(self, x):
+        return self.out(self.conv(x.view(-1, 2, 3, 1)).mean((2, 3)))
+
+def model_of():
+    return Model().to(memory_format=torch.channels_last)
+""",
     "two optimizers": """
 def optimizers_of(model):
     return [SGD(model[0].parameters(), 0.1, momentum=0.9), AdamW(model[2].parameters(), 1e-2)]
@@ -920,7 +935,8 @@ def test_features(tmp_path: Path, pair: Pair, name: str) -> None:
     expected = [in_one_process(CASES[name])] * 2
     program = program_of(CASES[name], WITH_PERDURE)
     assert results_of(pair.run(tmp_path / "one", program)) == expected
-    assert results_of(pair.run(tmp_path / "each", program, bucket=1)) == expected  # a bucket for each parameter
+    # A bucket for each parameter, and pieces of two rows.
+    assert results_of(pair.run(tmp_path / "each", program, bucket=1, piece=8192)) == expected
 
 
 def test_not_finite(tmp_path: Path, pair: Pair) -> None:
