@@ -276,7 +276,7 @@ $(STUDIES:%=study-%): study-%: build ## run studies/%.yaml, as far as it is not 
 
 .PHONY: study-tables
 study-tables: ## recompute the tables of the study pages from the files in docs/studies, and compare; UPDATE=1 writes them into the pages
-	$(GO) test ./studies/pages -run 'TestTables$$' -count 1 $(if $(UPDATE),-tables.write)
+	$(GO) test -C studies/pages -run 'TestTables$$' -count 1 $(if $(UPDATE),-tables.write)
 
 .PHONY: fmt
 fmt: $(TOOLS)/gofumpt ## format all Go files

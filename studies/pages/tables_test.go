@@ -36,9 +36,10 @@ var (
 )
 
 // TestTables recomputes the tables of all study pages from the published files. The files lack the summaries and the
-// series of the runs, so some columns cannot be recomputed. Each page has a paragraph that lists these columns.
+// series of the runs, so some columns cannot be recomputed. Each page has a paragraph that lists these columns. If all
+// tables are equal, it prints their number for users of make study-tables.
 func TestTables(t *testing.T) {
-	all, pages := map[string]*outcome{}, map[string]string{}
+	all, pages, tables := map[string]*outcome{}, map[string]string{}, 0
 	for _, name := range slices.Sorted(maps.Keys(writers)) {
 		file := filepath.Join(publishedDir, name, pageName)
 		b, err := os.ReadFile(file)
@@ -49,6 +50,7 @@ func TestTables(t *testing.T) {
 		must(t, err)
 		text, again := string(b), string(p.files[pageName])
 		fixed, absent := checkTables(t, file, text, again)
+		tables += len(tablesOf(fixed))
 		sources := sourcesText.FindString(text)
 		if sources != sourcesText.FindString(again) {
 			t.Errorf("%s: the paragraph about make study-tables differs from the template's", file)
@@ -65,7 +67,10 @@ func TestTables(t *testing.T) {
 	}
 	b, err := os.ReadFile(indexPage)
 	must(t, err)
-	checkTables(t, indexPage, string(b), indexAgain(string(b), all, pages))
+	fixed, _ := checkTables(t, indexPage, string(b), indexAgain(string(b), all, pages))
+	if tables += len(tablesOf(fixed)); !t.Failed() {
+		fmt.Printf("%d tables on %d pages equal those recomputed from the published files\n", tables, len(pages)+1)
+	}
 }
 
 // checkTables compares the tables of a page with recomputed ones. It returns the page with the recomputed figures, and
