@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -316,6 +317,26 @@ func TestChildrenEnd(t *testing.T) {
 		}
 	}
 	t.Logf("all %d processes were gone after %v", len(pids), time.Since(killed))
+}
+
+// TestVersionOf: a version that the build has set is never replaced. Other builds have the version that Go records.
+func TestVersionOf(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		set      string
+		recorded *debug.BuildInfo
+		want     string
+	}{
+		{"v0.1", &debug.BuildInfo{Main: debug.Module{Version: "v0.2"}}, "v0.1"},
+		{unversioned, &debug.BuildInfo{Main: debug.Module{Version: "v0.2"}}, "v0.2"},
+		{unversioned, &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, unversioned},
+		{unversioned, &debug.BuildInfo{}, unversioned},
+		{unversioned, nil, unversioned},
+	} {
+		if got := versionOf(c.set, c.recorded); got != c.want {
+			t.Errorf("%s, recorded %v: version %s; want %s", c.set, c.recorded, got, c.want)
+		}
+	}
 }
 
 func TestVersionAndLists(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -22,8 +23,19 @@ import (
 	"github.com/perdure/perdure/internal/run/terminal"
 )
 
-// version is set by the build.
-var version = "unversioned"
+// version is set by the Makefile. Other builds have the version that Go records, if any.
+var version = unversioned
+
+const unversioned = "unversioned"
+
+// versionOf returns the version of a program: the one that the build has set, or else the one that Go has recorded. Go
+// records the tag of `go install MODULE@TAG`, and the commit of a build in a git checkout.
+func versionOf(set string, recorded *debug.BuildInfo) string {
+	if set != unversioned || recorded == nil || recorded.Main.Version == "(devel)" {
+		return set
+	}
+	return cmp.Or(recorded.Main.Version, set)
+}
 
 // Exit codes.
 const (
@@ -77,6 +89,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "perdure:", err)
 		os.Exit(exitError)
 	}
+	recorded, _ := debug.ReadBuildInfo() // nil if Go has recorded nothing
+	version = versionOf(version, recorded)
 	os.Exit(run(os.Args[1:]))
 }
 
