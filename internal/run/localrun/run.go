@@ -303,7 +303,10 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 		r.job.MarkDone()
 		var killed error
 		if !r.workers {
-			killed = awaitPrograms(atOnce, r.job.Group())
+			killed = awaitPrograms(atOnce, r.job.Group(), exitNoticeAfter, func() {
+				r.showLine(fmt.Sprintf("all clocks are finished; waiting for the programs to exit, for at most %v",
+					programGrace))
+			})
 		}
 		sum = r.Summary(e.model)
 		r.job.End(ErrExported)

@@ -80,14 +80,24 @@ const EnvRun = "PERDURE_RUN"
 // before they are asked to end.
 const programGrace = time.Minute
 
+// exitNoticeAfter is how long programs may take to exit before users are notified that the run waits for them.
+const exitNoticeAfter = time.Second
+
 // ErrKilledProgram means that the job is done, but a program was killed before it had ended by itself.
 var ErrKilledProgram = errors.New("the job is done, but a program did not end by itself")
 
-// awaitPrograms waits until the user's programs have ended. It returns an error if one was killed.
-func awaitPrograms(ctx context.Context, g *supervisor.Group) error {
+// awaitPrograms waits until the user's programs in g have ended. If that takes longer than noticeAfter, it calls waits
+// once. It returns an error if a program was killed.
+func awaitPrograms(ctx context.Context, g *supervisor.Group, noticeAfter time.Duration, waits func()) error {
 	ctx, cancel := context.WithTimeout(ctx, programGrace)
 	defer cancel()
-	killed := g.Await(ctx, wire.RoleWorker)
+	soon, cancelSoon := context.WithTimeout(ctx, noticeAfter)
+	defer cancelSoon()
+	killed := g.Await(soon, wire.RoleWorker)
+	if soon.Err() != nil && ctx.Err() == nil {
+		waits()
+		killed = g.Await(ctx, wire.RoleWorker)
+	}
 	if len(killed) == 0 {
 		return nil
 	}

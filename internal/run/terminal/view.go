@@ -70,11 +70,12 @@ func Overwrite(out *os.File) string {
 	return ""
 }
 
-// plainView prints a line for each event, and one per second about the progress.
+// plainView prints a line for each event, and one per second about the progress until the job is complete.
 type plainView struct {
-	out  io.Writer
-	last time.Time
-	mu   sync.Mutex // guards last and the panel's lines
+	out      io.Writer
+	last     time.Time
+	complete bool       // the last line about the progress was of a complete job
+	mu       sync.Mutex // guards last, complete and the panel's lines
 }
 
 func (v *plainView) Message(line string) {
@@ -109,10 +110,10 @@ func (v *plainView) Event(now *State, e wire.Event) {
 }
 
 func (v *plainView) Progress(now *State) {
-	if time.Since(v.last) < time.Second {
+	if time.Since(v.last) < time.Second || v.complete && now.Progress.Complete {
 		return
 	}
-	v.last = time.Now()
+	v.last, v.complete = time.Now(), now.Progress.Complete
 	fmt.Fprintln(v.out, status(now))
 }
 

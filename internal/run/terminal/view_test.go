@@ -77,6 +77,22 @@ func TestPlainView(t *testing.T) {
 	}
 }
 
+// TestPlainViewComplete checks that the progress of a complete job is shown once. While the chain of a shard changes, a
+// job may be incomplete again. Then its progress is shown again.
+func TestPlainViewComplete(t *testing.T) {
+	var out bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		v := &plainView{out: &out}
+		for _, complete := range []bool{false, true, true, true, false, true, true} {
+			v.Progress(&State{Clocks: 10, Progress: wire.Progress{Clock: 10, Complete: complete}})
+			time.Sleep(2 * time.Second)
+		}
+	})
+	if n := strings.Count(out.String(), "clock    10 of 10"); n != 4 {
+		t.Errorf("the progress is shown %d times; want 4:\n%s", n, out.String())
+	}
+}
+
 // TestGoalLine checks that the evaluation that reached the goal is shown if the model has another value.
 func TestGoalLine(t *testing.T) {
 	met := rundir.Goal{Metric: "accuracy", Value: 0.83, Clock: 25, Met: new(0.83), Final: new(0.825)}
