@@ -73,6 +73,7 @@ type Job struct {
 	until        map[memberID]perdure.Clock // for leaving slots: the first clock without them
 	left         map[memberID]bool          // slots that have left, and get no further process
 	restarts     map[memberID]*Backoff
+	leaderDied   bool // the coordinator has died, and its next process has not connected yet
 	closing      closing
 	timeline     timeline
 	logState     string     // see reportLog
@@ -214,8 +215,10 @@ func (j *Job) sinceLocked(now time.Time) time.Duration {
 }
 
 func (j *Job) up(c transport.Conn, _ *wire.Frame) {
+	now, target := time.Now(), string(wire.RoleCoordinator)
 	j.mu.Lock()
-	defer j.mu.Unlock()
+	died := j.leaderDied
+	j.leaderDied = false
 	j.members = memberProgress{}
 	j.coordinator.up(c)
 	j.resendCloseLocked()
@@ -223,11 +226,14 @@ func (j *Job) up(c transport.Conn, _ *wire.Frame) {
 		j.reportedLog = j.logOrderLocked()
 		j.coordinator.send(wire.Control(wire.KindOrder, j.reportedLog))
 	}
-	now := time.Now()
 	j.timeline.serving(wire.Event{
-		Target: string(wire.RoleCoordinator), UnixNs: now.UnixNano(),
-		UpdatesLost: j.lastProgress.UpdatesLost, ClocksRedone: j.lastProgress.ClocksRedone,
+		Target: target, UnixNs: now.UnixNano(), UpdatesLost: j.lastProgress.UpdatesLost,
+		ClocksRedone: j.lastProgress.ClocksRedone,
 	}, now)
+	j.mu.Unlock()
+	if died {
+		j.Emit("serving", target, now, target+" serves again")
+	}
 }
 
 func (j *Job) down(c transport.Conn, _ error) {
@@ -396,6 +402,11 @@ func (j *Job) onExit(e Exit) Restart {
 	switch {
 	case empty:
 		j.Emit("left", target, e.At, fmt.Sprintf("%s %s, and is not replaced", target, e.Description))
+	case e.Role == wire.RoleCoordinator && again != Never:
+		j.mu.Lock()
+		j.leaderDied = true
+		j.mu.Unlock()
+		j.Emit("detected", target, e.At, fmt.Sprintf("%s is dead: %s; training continues", target, e.Description))
 	case e.Role == RoleLog && again != Never:
 		j.Emit("detected", target, e.At,
 			fmt.Sprintf("%s is dead: %s; updates wait for its successor", target, e.Description))

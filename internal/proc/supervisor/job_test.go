@@ -193,6 +193,36 @@ func TestLogDies(t *testing.T) {
 	}
 }
 
+// TestCoordinatorDies checks the events when the coordinator's process dies, and when its next process connects. Later
+// connections of the same process are not events.
+func TestCoordinatorDies(t *testing.T) {
+	j := newTestJob(t, JobConfig{})
+	must(t, j.group.Start(Spec{
+		Role: wire.RoleCoordinator, Command: []string{os.Args[0]}, Env: []string{childEnv + "=graceful"},
+		Files: []*os.File{os.Stdout},
+	}))
+	first := &wires{}
+	j.up(first, nil)
+	must(t, j.inject(Fault{Kind: FaultKill, Target: Target{Role: wire.RoleCoordinator}},
+		memberID{wire.RoleCoordinator, 0}))
+	for _, want := range []wire.Event{
+		{Kind: "detected", Target: "coordinator", Text: "coordinator is dead: killed by SIGKILL; training continues"},
+		{Kind: "serving", Target: "coordinator", Text: "coordinator serves again"},
+		{Kind: "last"},
+	} {
+		got := j.event()
+		if got.Kind == "detected" {
+			j.down(first, nil)
+			j.up(&wires{}, nil)
+			j.up(&wires{}, nil)
+			j.Emit("last", "", time.Now(), "")
+		}
+		if got.UnixNs = 0; got != want {
+			t.Errorf("got event %+v, want %+v", got, want)
+		}
+	}
+}
+
 // TestLogSilent checks that a log process that accepts connections but sends nothing is killed and reported, and that
 // its successor, which sends a greeting, is not. The coordinator receives reports on both.
 func TestLogSilent(t *testing.T) {
