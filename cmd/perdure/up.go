@@ -136,7 +136,7 @@ func (t *runTarget) client() (*control.Client, error) {
 // explainUnreachable adds the most frequent cause to the error of a client that cannot reach the job.
 func explainUnreachable(err error) error {
 	if errors.Is(err, control.ErrUnreachable) {
-		return fmt.Errorf("%w; the run has ended, or its coordinator is being replaced", err)
+		return fmt.Errorf("%w; the run has ended, or it continues without a coordinator until the next one starts", err)
 	}
 	return err
 }

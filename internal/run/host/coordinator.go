@@ -79,10 +79,6 @@ func (j *Job) Check() (s settings.Run, err error) {
 	return s, err
 }
 
-// requestFile is a copy of the text that requested the job. If a later start has the same text, the settings
-// need not be compared.
-const requestFile = "job.yaml"
-
 // linger is how long the coordinator stays after the job is over, to notify processes that are just being restarted.
 const linger = 3 * time.Second
 
@@ -232,7 +228,7 @@ func (c *Coordinator) openJob(ctx context.Context) (s settings.Run, err error) {
 	if err := c.checkEncryption(&s); err != nil {
 		return s, err
 	}
-	before, err := disk.ReadRegular(filepath.Join(c.Dir, requestFile), settings.MaxDocumentBytes)
+	before, err := disk.ReadRegular(filepath.Join(c.Dir, rundir.RequestFile), settings.MaxDocumentBytes)
 	if err != nil || !bytes.Equal(before, c.Job.Text) {
 		asked, err := c.Job.settings()
 		if err != nil {
@@ -255,7 +251,7 @@ func (c *Coordinator) openJob(ctx context.Context) (s settings.Run, err error) {
 }
 
 func (c *Coordinator) saveRequest() error {
-	if err := os.WriteFile(filepath.Join(c.Dir, requestFile), c.Job.Text, 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(c.Dir, rundir.RequestFile), c.Job.Text, 0o666); err != nil {
 		return fmt.Errorf("run directory: %w", humanize.Cause(err))
 	}
 	return nil

@@ -61,7 +61,7 @@ func TestSettle(t *testing.T) {
 		t.Errorf("different job: %v", err)
 	}
 	must(t, os.Remove(filepath.Join(dir, rundir.RunFile)))
-	must(t, os.Remove(filepath.Join(dir, requestFile)))
+	must(t, os.Remove(filepath.Join(dir, rundir.RequestFile)))
 	third, err := c.openJob(t.Context())
 	if err != nil || third.Job.ID == first.Job.ID || third.Job.Slots != 3 {
 		t.Errorf("after an incomplete start: %+v, %v", third.Job, err)

@@ -143,7 +143,7 @@ func unfinished(trials []*trial) (notes []string) {
 	}{
 		{runs.Running, "still running when this page was made"},
 		{runs.Stopped, "ended early"},
-		{runs.Detached, "left by the coordinator"},
+		{runs.Detached, "without a coordinator"},
 		{runs.Failed, "failed"},
 		{runs.Killed, "killed with all processes"},
 		{runs.Damaged, "damaged"},

@@ -24,6 +24,13 @@ const maxHistory = 1 << 30
 // lastEvents is how many bytes of events LastEvents reads.
 const lastEvents = 16 << 10
 
+// IsDistributed reports whether the run in a directory is a job on several hosts. Such a job continues when its
+// coordinator ends.
+func IsDistributed(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, RequestFile))
+	return err == nil
+}
+
 // StartTime returns when the run in a directory started: the earlier of the time in its lock, which each coordinator of
 // a job on several hosts replaces, and that of its settings file, which a copy may change. It returns the zero time if
 // both are missing.

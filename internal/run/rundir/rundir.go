@@ -7,6 +7,7 @@
 //	summary.json   result; written once, as a whole
 //	logs/          one file for each process
 //	checkpoint/    the job's checkpoints
+//	job.yaml       of a job on several hosts: the text of its job file
 //	metrics.json   metrics addresses of its processes; replaced as a whole
 //	lock           locked while the run is alive, by its parent or by a coordinator without a parent
 //
@@ -40,6 +41,7 @@ const (
 	logsDir       = "logs"
 	checkpointDir = "checkpoint"
 	TargetsFile   = "metrics.json" // metrics addresses of the processes
+	RequestFile   = "job.yaml"     // of a job on several hosts: the text that requested it
 )
 
 // Dir is the open directory of a run.

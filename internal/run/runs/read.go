@@ -18,9 +18,9 @@ import (
 // State is the state of a run, or how it ended.
 type State string
 
-// A run is running; has a result (done); was ended early and gracefully (stopped); was left by its coordinator, while
-// its job may continue on other machines (detached); could not continue (failed); or ended without notice (killed), for
-// example because its parent was killed. The state of a damaged run is unknown.
+// A run is running; has a result (done); was ended early and gracefully (stopped); has no coordinator, while its job
+// may continue on its hosts (detached); could not continue (failed); or ended without notice (killed), because its
+// parent was killed. The state of a damaged run is unknown.
 const (
 	Running  State = "running"
 	Done     State = "done"
@@ -95,6 +95,9 @@ func (r *Run) readLast() {
 		r.Problem = fmt.Errorf("cannot read its events: %w", cause(err))
 	}
 	ended := Killed
+	if rundir.IsDistributed(r.Folder) { // hosts continue after the death of their coordinator
+		ended = Detached
+	}
 	for _, e := range events {
 		r.Clock, r.Last = max(r.Clock, e.Clock), e.Text
 		switch e.Kind {
@@ -102,9 +105,7 @@ func (r *Run) readLast() {
 			ended = Failed
 		case "closing", "stopped":
 			ended = Stopped
-		case "attached":
-			ended = Killed
-		case "detached":
+		case "attached", "detached": // after "attached", the coordinator was killed
 			ended = Detached
 		}
 	}

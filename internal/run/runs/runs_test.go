@@ -68,8 +68,7 @@ func house(t testing.TB) string {
 	fake(t, filepath.Join(root, "c"), 3, -1, rundir.Event{Clock: 40, Kind: "closing", Text: "it is ending"},
 		rundir.Event{Clock: 40, Kind: "stopped", Text: "stopped at clock 40; perdure train --resume"})
 	fake(t, filepath.Join(root, "f"), 4, -1, rundir.Event{Clock: 50, Kind: "failed", Text: "it cannot continue"})
-	fake(t, filepath.Join(root, "k"), 5, -1, rundir.Event{Kind: "attached"},
-		rundir.Event{Clock: 60, Kind: "checkpoint", Text: "durable"})
+	fake(t, filepath.Join(root, "k"), 5, -1, rundir.Event{Clock: 60, Kind: "checkpoint", Text: "durable"})
 	fake(t, filepath.Join(root, "x"), 6, 0.7)
 	must(t, os.WriteFile(filepath.Join(root, "x", "summary.json"), []byte(`{"workload": "soft`), 0o666))
 	must(t, os.MkdirAll(filepath.Join(root, "y"), 0o777))
@@ -147,6 +146,38 @@ func TestNotThere(t *testing.T) {
 	}
 }
 
+// TestDistributed checks the state of a job on several hosts without a result: unless it was stopped or has failed, it
+// may continue without its coordinator, whether that was killed or left.
+func TestDistributed(t *testing.T) {
+	root := t.TempDir()
+	for i, c := range []struct {
+		request bool // the directory has the text that requested the job
+		last    []string
+		want    State
+	}{
+		{false, nil, Killed},
+		{true, nil, Detached},
+		{false, []string{"attached", "checkpoint"}, Detached},
+		{true, []string{"attached", "detached"}, Detached},
+		{true, []string{"attached", "closing", "stopped"}, Stopped},
+		{true, []string{"stopped", "attached"}, Detached},
+		{true, []string{"attached", "failed"}, Failed},
+	} {
+		dir := filepath.Join(root, fmt.Sprint(i))
+		var events []rundir.Event
+		for _, kind := range c.last {
+			events = append(events, rundir.Event{Kind: kind})
+		}
+		fake(t, dir, 1, -1, events...)
+		if c.request {
+			must(t, os.WriteFile(filepath.Join(dir, rundir.RequestFile), nil, 0o666))
+		}
+		if got := Read(dir).State; got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
 func TestShow(t *testing.T) {
 	root := house(t)
 	fake(t, filepath.Join(root, "d"), 7, -1, rundir.Event{Clock: 41, Kind: "stopped"},
@@ -154,7 +185,7 @@ func TestShow(t *testing.T) {
 	for name, want := range map[string][]string{
 		"a": {"has ended", "test accuracy    0.8000", "server:0", "train loss"},
 		"c": {"was stopped at clock 40 of 100", "perdure train --resume"},
-		"d": {"was left by its coordinator at clock 45 of 100"},
+		"d": {"has no coordinator, last at clock 45 of 100"},
 		"f": {"failed at clock 50", "it cannot continue"},
 		"k": {"ended without a result at clock 60"},
 		"x": {"is damaged", "cannot read its summary"},

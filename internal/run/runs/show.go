@@ -66,11 +66,11 @@ func (r *Run) outcomeText() string {
 	case Stopped:
 		return "was stopped " + at // the last event says how to continue it
 	case Detached:
-		return "was left by its coordinator " + at + "; the job may continue elsewhere"
+		return "has no coordinator, last " + at + ", and the job may still run on its hosts"
 	case Failed:
 		return "failed " + at
 	case Killed:
-		return "ended without a result " + at + ": its coordinator was killed"
+		return "ended without a result " + at + ": the command that ran it was killed, and its processes ended with it"
 	}
 	return "is damaged"
 }
@@ -101,6 +101,9 @@ func (r *Run) settingRows() (rows [][2]string) {
 	row("resumed from", s.Resumed)
 	if r.Summary == nil {
 		row("last", r.Last)
+	}
+	if r.State == Detached {
+		row("next", "start the coordinator again with the same flags; if a standby leads, use its --address")
 	}
 	return rows
 }
