@@ -25,8 +25,25 @@ def test_first_program(page: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program.group(1)], env=environment, cwd=tmp_path, check=True)
 
 
+def test_several_processes(tmp_path: Path) -> None:
+    page = (ROOT / "docs/guide/python.md").read_text()
+    (tmp_path / "train.py").write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    shown = re.search(r"^python (-m perdure launch .* train\.py)$", page, re.MULTILINE)
+    assert shown is not None
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    calm = re.sub(r" --fault \S+", "", shown.group(1)).replace("runs/linear", "runs/calm")
+    for command in (shown.group(1), calm):
+        subprocess.run([sys.executable, *command.split()], env=environment, cwd=tmp_path, check=True)
+    ends = {log.read_text().splitlines()[-1] for log in (tmp_path / "runs").glob("*/logs/worker-*.log")}
+    assert len(ends) == 1
+    assert float(ends.pop().removeprefix("largest error ")) < 1e-3
+    events = (tmp_path / "runs/linear/events.jsonl").read_text()
+    assert "worker:1 resumes" in events
+    assert "server:0 serves again" in events
+
+
 def test_program_of_its_clock(tmp_path: Path) -> None:
-    program = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide/python.md").read_text(), re.DOTALL)[1]
+    program = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide/python.md").read_text(), re.DOTALL)[2]
     given = "import numpy as np, perdure\ngradient, position = np.ones((1000, 16)), b'7'\n"
     (tmp_path / "train.py").write_text(given + program)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
