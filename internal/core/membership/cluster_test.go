@@ -345,7 +345,7 @@ func (c *cluster) kill(k Kind, index int, how string) {
 	case "disconnect": // its connection breaks, and nothing else
 		*p = fakeProcess{}
 		if connected {
-			c.core.Disconnected(k, index, name)
+			c.core.Disconnected(k, index, name, "")
 		}
 	case "silent": // it is no longer heard from
 		if p.silent = true; !connected {

@@ -11,19 +11,19 @@ import (
 
 // observed holds the observations of one process that are not in the job record.
 type observed struct {
-	connected    bool
-	gone         bool  // it is dead
-	excluded     bool  // it counts as silent, whatever it sends
-	deathAssumed bool  // its death is only assumed: its connection broke and it did not reconnect
-	returnedTick int64 // tick at which a suspect sent its first status again; 0: more have followed
-	liveness     failuredetector.Liveness
-	drain        drainDeadline // the drain of a server that is about to end
-	server       *protocol.ObservedServer
-	worker       *protocol.WorkerStatus
-	lastClock    perdure.Clock // the slot's latest known clock, from any incarnation
-	fenced       cursor        // for a slot: over the shards' fences
-	highest      cursor        // for a slot: over the shards' fences
-	last         cursor        // for a slot: over the shards' applied counts
+	connected       bool
+	gone            bool   // it is dead
+	excluded        bool   // it counts as silent, whatever it sends
+	deathAssumed    bool   // its death is only assumed: its connection broke and it did not reconnect
+	lockedOut       string // why its connection broke and it cannot reconnect; "": it can
+	returnedTick    int64  // tick at which a suspect sent its first status again; 0: more have followed
+	liveness        failuredetector.Liveness
+	drain           drainDeadline // the drain of a server that is about to end
+	server          *protocol.ObservedServer
+	worker          *protocol.WorkerStatus
+	lastClock       perdure.Clock // the slot's latest known clock, from any incarnation
+	fenced, highest cursor        // for a slot: over the shards' fences
+	last            cursor        // for a slot: over the shards' applied counts
 }
 
 // jobState combines the record of a job with the observations that are not recorded. Its methods only answer

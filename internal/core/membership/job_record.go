@@ -56,9 +56,8 @@ type Member struct {
 	PID         int                 `json:"pid"`
 	Addr        string              `json:"addr,omitempty"`
 	Incarnation perdure.Incarnation `json:"incarnation"`
-	Zone        string              `json:"zone,omitempty"` // of a server: its failure domain
-	// a server that will end once other servers hold its replicas
-	Draining bool `json:"draining,omitempty"`
+	Zone        string              `json:"zone,omitempty"`     // of a server: its failure domain
+	Draining    bool                `json:"draining,omitempty"` // a server that ends once others hold its replicas
 	// Drained is set for a server index: the newest incarnation that has handed over all its replicas, and so may end.
 	Drained perdure.Incarnation `json:"drained,omitempty"`
 	Left    bool                `json:"left,omitempty"` // a server index that no longer waits for a process

@@ -224,19 +224,19 @@ func (c *Core) ProcessDied(k Kind, index int, pid int, how string) {
 	c.reconcile()
 }
 
-// Disconnected records that the connection to a process broke. The process may be alive and reconnect.
-func (c *Core) Disconnected(k Kind, index int, process string) {
+// Disconnected records that the connection to a process broke. It may reconnect, unless lockedOut says why it cannot.
+func (c *Core) Disconnected(k Kind, index int, process, lockedOut string) {
 	if index < 0 || index >= c.job.size(k) {
 		return
 	}
 	if p, o := c.job.member(k, index); p.Process == process {
-		o.connected = false
+		o.connected, o.lockedOut = false, lockedOut
 		c.job.detector.RecordDisconnected(&o.liveness)
 		if k == Server {
 			c.queue.Unchecked.Add(index)
 		}
 		if k == Server && p.AnyIndex && o.liveness.IsSuspect() { // no process will ask for this index by number
-			c.rec.recordDeath(k, index, "it did not come back")
+			c.rec.recordDeath(k, index, o.lockedOut)
 			o.deathAssumed = true
 		}
 	}

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/perdure/perdure"
@@ -80,7 +81,7 @@ func (r *recorder) kill(k Kind, index int) {
 	}
 }
 
-// recordDeath records that a process is dead.
+// recordDeath records that a process is dead. how is "" if nothing is known of it since its connection broke.
 func (r *recorder) recordDeath(k Kind, index int, how string) {
 	p, o := r.job.member(k, index)
 	o.deathAssumed = false
@@ -100,7 +101,7 @@ func (r *recorder) recordDeath(k Kind, index int, how string) {
 		r.event("detected", target(k, index), "%s %s", target(k, index), how)
 		r.pending.Events[len(r.pending.Events)-1].Vacated = true
 	} else {
-		r.event("detected", target(k, index), "%s is dead: %s", target(k, index), how)
+		r.event("detected", target(k, index), "%s is dead: %s", target(k, index), cmp.Or(how, "it did not come back"))
 	}
 	if k == Server && !p.Left && (r.record.Job.NoReplace || p.Draining || p.AnyIndex) {
 		set(r, &p.Left, true)

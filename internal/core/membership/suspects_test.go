@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -83,6 +84,41 @@ func TestLateLoop(t *testing.T) {
 	}
 }
 
+// TestLockedOut checks that the death of a process that cannot reconnect has the reason. The reason is not that of the
+// next process.
+func TestLockedOut(t *testing.T) {
+	for _, lockedOut := range []string{"", "its certificate is revoked"} {
+		c := newCrowd(t, 3, 3)
+		c.quiet[target(Worker, 1)], c.quiet["next"] = true, true
+		c.Disconnected(Worker, 1, target(Worker, 1), lockedOut)
+		want := "worker:1 is dead: " + cmp.Or(lockedOut, "it did not come back")
+		if got := c.death(t); got != want {
+			t.Errorf("%q; want %q", got, want)
+		}
+		c.Join(Worker, 1, Applicant{Process: "next", PID: 9})
+		c.Disconnected(Worker, 1, "next", "")
+		if got, want := c.death(t), "worker:1 is dead: it did not come back"; got != want {
+			t.Errorf("then %q; want %q", got, want)
+		}
+	}
+}
+
+// death returns the text of the next death.
+func (c *crowd) death(t *testing.T) string {
+	t.Helper()
+	for range 2 * failuredetector.MaxStartingFactor * patience {
+		c.speak()
+		c.Tick()
+		for _, e := range c.Ready().Events {
+			if e.Kind == "detected" {
+				return e.Text
+			}
+		}
+	}
+	t.Fatal("no process is dead")
+	return ""
+}
+
 // TestUnread checks that unread data counts as a sign of life.
 func TestUnread(t *testing.T) {
 	c := newCrowd(t, 3, 3)
@@ -140,7 +176,7 @@ func TestSeveralSuspects(t *testing.T) {
 	c := newCrowd(t, 5, 5)
 	for i := range 3 {
 		c.quiet[target(Server, i)] = true
-		c.Disconnected(Server, i, target(Server, i))
+		c.Disconnected(Server, i, target(Server, i), "")
 	}
 	if after, killed := c.ticks(12); len(killed) != 3 || after > 10 {
 		t.Errorf("%v killed, the first after %d ticks, although three connections have broken", killed, after)
@@ -209,7 +245,7 @@ func TestWaitingBreaks(t *testing.T) {
 	c.quiet["waits"] = true
 	for range 3 {
 		c.ticks(5 * patience)
-		c.Disconnected(Worker, 2, "waits")
+		c.Disconnected(Worker, 2, "waits", "")
 		if _, killed := c.ticks(2 * patience); killed != nil {
 			t.Fatalf("%v killed, although it waited for its slot and its connection broke just now", killed)
 		}
@@ -217,7 +253,7 @@ func TestWaitingBreaks(t *testing.T) {
 			t.Fatalf("admission %d when it reconnects", v)
 		}
 	}
-	c.Disconnected(Worker, 2, "waits")
+	c.Disconnected(Worker, 2, "waits", "")
 	if _, killed := c.ticks(failuredetector.MaxStartingFactor*patience + 1); fmt.Sprint(killed) != "[waits]" {
 		t.Errorf("killed: %v; want the one that never reconnected", killed)
 	}

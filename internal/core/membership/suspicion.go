@@ -120,7 +120,7 @@ func (c *Core) suspect(k Kind, index int, why string) {
 	}
 	if !o.connected {
 		// No supervisor will report its death: it belongs to another one, or died while this coordinator was down.
-		c.rec.recordDeath(k, index, "it did not come back")
+		c.rec.recordDeath(k, index, o.lockedOut)
 		o.deathAssumed = true
 		if k == Worker {
 			c.vacate(index)

@@ -80,7 +80,7 @@ func TestNeverSpoke(t *testing.T) {
 		core.Join(Worker, 0, Applicant{Process: "thief", PID: 9})
 		core.record.View.Slots[0].Settled = !c.unsettled
 		if !c.connected {
-			core.Disconnected(Worker, 0, "thief")
+			core.Disconnected(Worker, 0, "thief", "")
 		}
 		after := 0
 		for core.record.Slots[0].Process == "thief" && !core.job.slots[0].gone &&

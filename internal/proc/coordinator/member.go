@@ -319,7 +319,12 @@ func (c *Coordinator) removeMember(m *member, err error) {
 		c.core.SetSupervised(false)
 	}
 	if c.members.releaseID(m) {
-		c.core.Disconnected(m.kind(), m.index, m.hello.Process)
+		lockedOut := ""
+		var revoked *transport.PeerRevokedError
+		if errors.As(err, &revoked) {
+			lockedOut = fmt.Sprintf("its certificate (%s) is revoked", revoked.Holder)
+		}
+		c.core.Disconnected(m.kind(), m.index, m.hello.Process, lockedOut)
 	}
 }
 

@@ -139,6 +139,14 @@ func (s *handshakes) start(c *socketConn) {
 // errTooManyHandshakes closes the connection of a slow caller.
 var errTooManyHandshakes = errors.New("too many concurrent handshakes")
 
+// PeerRevokedError ends a connection whose peer has a revoked certificate.
+type PeerRevokedError struct{ Holder keys.Identity }
+
+// Error implements error.
+func (e *PeerRevokedError) Error() string {
+	return fmt.Sprintf("the peer's certificate (%s) is revoked", e.Holder)
+}
+
 // recordPeer records the peer's identity. broken must end the connection without blocking.
 func (p *tlsState) recordPeer(broken func(why error)) error {
 	cert := p.conn.ConnectionState().PeerCertificates[0]
@@ -146,7 +154,7 @@ func (p *tlsState) recordPeer(broken func(why error)) error {
 	if err != nil {
 		return err
 	}
-	revoked := fmt.Errorf("the peer's certificate (%s) is revoked", who)
+	revoked := &PeerRevokedError{who}
 	hold, good := p.ring.Track(cert, func() { broken(revoked) })
 	if !good {
 		return revoked

@@ -280,7 +280,8 @@ func TestRevoked(t *testing.T) {
 	if err := far.Keys.Refresh(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "(worker/worker) is revoked") {
+	var revoked *PeerRevokedError
+	if err := <-ended; !errors.As(err, &revoked) || revoked.Holder.String() != "worker/worker" {
 		t.Errorf("the connection ended with %v", err)
 	}
 	if err := c.Recv(new(wire.Frame)); err == nil {
