@@ -51,6 +51,26 @@ class OneSlot:
         self._sampler._after_clock(True)
 
 
+@pytest.mark.parametrize("back", [1, 2, 3, 4, 5])
+def test_rollback_in_a_loop_over_epochs(back: int) -> None:
+    """A loop that continues after a rollback trains the rest of the restored epoch, and all later epochs."""
+    job = OneSlot({}, 0)
+    sampler, counted = Sampler(job, 8, batch=4), np.zeros(8)
+    saved: list[tuple[Any, Any]] = []  # by clock
+    for _ in perdure.Job._each_epoch(job, 4):  # type: ignore[arg-type]
+        for numbers in sampler:
+            if len(saved) == job.clock:
+                saved.append((dict(job.together), counted.copy()))
+            counted[numbers] += 1
+            if job.clock == 5 and job.generation == 1:
+                job.clock, job.generation = 5 - back, 2
+                job.together, counted = dict(saved[job.clock][0]), saved[job.clock][1].copy()
+                sampler._after_clock(True)
+            else:
+                job.end_clock((0,))
+    assert (counted == 4).all()
+
+
 def plainly(
     length: int,
     batch: int,

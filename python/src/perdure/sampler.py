@@ -116,6 +116,7 @@ class Sampler:
         # The epoch and position at the start of the clock; None: unknown.
         self._at_clock: tuple[int, int] | None = (0, 0) if now.clock == 0 else None
         self._share, self._generation = now.share, now.generation
+        self._finished_in = now.generation  # the generation in which the last epoch ended, or the sampler was made
         self._stale = True  # whether the clock has changed since the last _refresh
         self._ended = False  # whether the slot's work has ended
         self._division = 0  # increases when batches drawn ahead become invalid
@@ -255,7 +256,8 @@ class Sampler:
                 yield batch
         if inner is not None:
             next(inner, None)  # the loader ends its pass
-        self._move(_Place(epoch + 1, 0, self._place.samples))
+        # A rollback may have returned the position to the end of an earlier epoch.
+        self._move(_Place(self._place.epoch + 1, 0, self._place.samples))
         self._base = self._place
 
     def _unread(self) -> None:
@@ -292,9 +294,13 @@ class Sampler:
         self._place = to
 
     def _finish_epoch(self, epoch: int) -> bool:
-        """Start the next epoch unless it has started. Reports whether the loop over epochs may continue."""
+        """Start the next epoch unless it has started. Reports whether the loop over epochs may continue.
+
+        After a rollback the loop may have finished an earlier epoch, and not the one that it began.
+        """
         self._refresh()
-        if self._place.epoch == epoch:
+        rolled_back, self._finished_in = self._generation != self._finished_in, self._generation
+        if self._place.epoch == epoch and not rolled_back:
             self._unread()
             self._move(_Place(epoch + 1, 0, self._place.samples))
             self._base = self._place
