@@ -1,4 +1,4 @@
-"""What DiLoCo's seldom averaging costs in loss: four learners beside one process, at equal tokens.
+"""How much loss the infrequent averaging of DiLoCo costs: four learners compared with one process, at equal tokens.
 
     python tokens.py --data tinyshakespeare.txt --seeds 5 --outer 0.7 0.9 --outer 1 0.8
 
@@ -31,7 +31,7 @@ BATCH, RATE = 16, 3e-3  # 0.003 is better for one process than 0.001
 
 
 def alone(a: argparse.Namespace, seed: int, steps: int, batch: int) -> float:
-    """One process, without Perdure: the loss behind so many steps."""
+    """Return the loss of one process without Perdure after a number of steps."""
     text, model, inner = made(a, seed)
     torch.manual_seed(seed)
     done = 0
@@ -118,7 +118,7 @@ def compare(a: argparse.Namespace, outer: list[float]) -> None:
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description="Loss of DiLoCo beside one process, at equal tokens.")
+    p = argparse.ArgumentParser(description="Loss of DiLoCo compared with one process, at equal tokens.")
     p.add_argument("--data", type=Path, required=True, help="a text, such as tiny Shakespeare")
     p.add_argument("--steps", type=int, default=1000, help="inner steps of each learner")
     p.add_argument("--sync-every", type=int, default=50, help="of them between two outer steps")
@@ -146,6 +146,8 @@ def main() -> None:
         return
     outers = a.outer or [[0.7, 0.9]]
     if a.overlap:
+        if a.seeds < 2:
+            raise SystemExit("--overlap compares seed by seed: choose --seeds 2 or more")
         compare(a, outers[0])
         return
     rows: list[list[float]] = []

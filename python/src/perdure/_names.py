@@ -131,7 +131,7 @@ class Description:
         document = self._get()
         if document is None:
             return
-        self._check_settings(document["settings"])
+        self._check_settings(document.get("settings", {}))
         theirs: list[dict[str, Any]] = document["tensors"]
         if theirs == self._tensors:
             return
@@ -150,13 +150,15 @@ class Description:
                 )
 
     def _check_settings(self, theirs: Mapping[str, Any]) -> None:
-        for name in sorted(theirs.keys() | self._settings.keys()):
-            there, here = theirs.get(name), self._settings.get(name)
-            if there != here:
-                raise UsageError(
-                    f"{name} is {here or 0} here, but {there or 0} in the slot that started this job; all slots must "
-                    "use the same settings for the whole job"
-                )
+        if theirs != self._settings:
+            here, there = (
+                ", ".join(f"{name}={value}" for name, value in of.items()) or "overlap=0"
+                for of in (self._settings, theirs)
+            )
+            raise UsageError(
+                f"DiLoCo has {here} here, but {there} in the slot that started this job; all slots must use the same "
+                "settings for the whole job"
+            )
 
     def _difference(self, theirs: Sequence[Mapping[str, Any]]) -> str:
         for there, here in zip(theirs, self._tensors, strict=False):

@@ -23,7 +23,7 @@ import torch
 from . import _draft
 
 #: Seconds to wait for the end of a step that SIGTERM interrupts.
-AMID = 5.0
+_AMID = 5.0
 
 
 class Notice:
@@ -36,7 +36,8 @@ class Notice:
             evaluation may have replaced them.
         buffers: Returns the buffers, which the model changes when it runs. They are copied.
         write: Writes a draft from the kept state and the copied buffers.
-        before: Called on SIGTERM before that.
+        linger: Called on SIGTERM before that.
+        keeps: Whether drafts are written. Otherwise only linger is called.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class Notice:
         weights: Sequence[torch.Tensor],
         buffers: Callable[[], Sequence[torch.Tensor]],
         write: Callable[[Any, Sequence[torch.Tensor]], None],
-        before: Callable[[], None] = lambda: None,
+        linger: Callable[[], None] = lambda: None,
+        keeps: bool = True,
     ) -> None:
-        self._weights, self._buffers, self._write, self._first = list(weights), buffers, write, before
+        self._weights, self._buffers, self._write, self._linger = list(weights), buffers, write, linger
+        self._keeps = keeps
         self._kept: tuple[Any, list[torch.Tensor], torch.Tensor] | None = None
         self._amid = False  # whether a step is in progress, so that no complete state exists
         self._late = False  # whether SIGTERM arrived during the step
@@ -62,7 +65,7 @@ class Notice:
     def affords(self) -> bool:
         """Reports whether the last call of keep took only a small share of the time since then."""
         since = time.monotonic() - self._last
-        return self._on and (self._late or self._cost <= _draft.SHARE * since)
+        return self._on and self._keeps and (self._late or self._cost <= _draft.SHARE * since)
 
     def keep(self, make: Callable[[], Any], spent: float = 0.0) -> None:
         """Keep the state that a draft of the last step needs.
@@ -103,7 +106,7 @@ class Notice:
         ours = os.getpid() == self._process  # a forked child inherits this handler but must not write a draft
         if ours and self._amid and not self._late:
             self._late = True
-            self._again = threading.Timer(AMID, os.kill, (os.getpid(), number))  # the step may never end
+            self._again = threading.Timer(_AMID, os.kill, (os.getpid(), number))  # the step may never end
             self._again.daemon = True
             self._again.start()
             return
@@ -112,7 +115,7 @@ class Notice:
             self._again = None
         self._amid = self._late = False
         if ours:
-            self._first()
+            self._linger()
         kept, self._kept = self._kept, None
         if ours and kept is not None:
             state, buffers, total = kept

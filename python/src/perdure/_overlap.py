@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,18 +16,24 @@ if TYPE_CHECKING:
     from .job import Job, _Now
 
 
-def refuse_overlap(sync_every: int, overlap: int, mix: float | None) -> None:
-    """Raise UsageError for invalid settings of an overlap."""
-    if not 0 <= overlap < sync_every:
+def checked(sync_every: int, overlap: Any, mix: Any) -> tuple[int, float | None]:
+    """Return the settings of an overlap as plain numbers. Raises UsageError for invalid ones."""
+    try:
+        steps = -1 if isinstance(overlap, bool) else operator.index(overlap)
+        part = None if mix is None else float(mix)
+    except (TypeError, ValueError):
         raise UsageError(
-            f"invalid overlap {overlap}: choose 0 to {sync_every - 1} steps, fewer than the {sync_every} of sync_every"
+            f"invalid overlap {overlap!r} or mix {mix!r}: choose a number of steps, and a fraction"
+        ) from None
+    if not 0 <= steps < sync_every:
+        raise UsageError(
+            f"invalid overlap {overlap!r}: choose 0 to {sync_every - 1} steps, fewer than sync_every={sync_every}"
         )
-    if mix is None:
-        return
-    if not overlap:
+    if part is not None and not steps:
         raise UsageError("mix needs an overlap of 1 step or more")
-    if not 0 <= mix < 1:
-        raise UsageError(f"invalid mix {mix}: choose a number of at least 0 and below 1")
+    if part is not None and not 0 <= part < 1:
+        raise UsageError(f"invalid mix {mix!r}: choose a number of at least 0 and below 1")
+    return steps, part
 
 
 class Window:
@@ -82,25 +89,25 @@ class Exchange:
     Args:
         job: The job. Its calls that belong to a clock wait until this one has ended.
         before: The clock.
-        capture: Copies the part of the state that the program changes next.
-        save: Saves the state.
+        send: Starts to send the updates, and saves the state. It calls its argument when it has copied the part of the
+            state that the program changes next.
         read: Reads the result.
     """
 
     def __init__(
-        self, job: Job, before: _Now, capture: Callable[[], None], save: Callable[[], None], read: Callable[[], None]
+        self, job: Job, before: _Now, send: Callable[[Callable[[], None]], None], read: Callable[[], None]
     ) -> None:
         self.before = before  #: the clock that ends, and this slot's share of it
         self.captured = threading.Event()  #: set when the program may change the state again
-        self._job, self._capture, self._save, self._read = job, capture, save, read
+        self._job, self._send, self._read = job, send, read
         self._ticked, self._done = threading.Event(), threading.Event()
         self._error: BaseException | None = None
         self._postponed: list[Callable[[], None]] = []
         self._postponing = threading.Lock()
         # A daemon, since it must not keep a program from exiting while servers are unavailable.
         self._thread = threading.Thread(target=self._run, name="perdure-exchange", daemon=True)
-        job._exchange = self
         self._thread.start()
+        job._exchange = self
 
     def await_clock(self) -> None:
         """Wait until the clock has ended. Raises the error of a failed exchange. Its own thread never waits."""
@@ -111,7 +118,7 @@ class Exchange:
         """Wait for the result. Raises the error of the exchange, if it failed."""
         self._wait_for(self._done)
 
-    def look(self, seconds: float) -> None:
+    def linger(self, seconds: float) -> None:
         """Wait until the clock has ended or could not, for at most so many seconds. For a signal handler.
 
         It takes no lock, since the program that the signal interrupts may hold it.
@@ -121,17 +128,23 @@ class Exchange:
             time.sleep(0.01)
 
     def postpone(self, call: Callable[[], None]) -> bool:
-        """Make a call as soon as the clock has ended. Returns False if it has ended already."""
+        """Make a call as soon as the clock has ended, in order. Returns False if it has ended already."""
+        if threading.current_thread() is self._thread:
+            return False
         with self._postponing:
             if self._ticked.is_set():
                 return False
             self._postponed.append(call)
             return True
 
-    def _wait_for(self, event: threading.Event) -> None:
-        event.wait()
+    def check(self) -> None:
+        """Raise the error of the exchange, if it has failed."""
         if self._error is not None:
             raise self._error
+
+    def _wait_for(self, event: threading.Event) -> None:
+        event.wait()
+        self.check()
 
     def _run(self) -> None:
         try:
@@ -143,15 +156,14 @@ class Exchange:
             self.captured.set()
             self._ticked.set()
             self._done.set()
+            del self._send, self._read  # with the copies of the state
 
     def _end_clock(self) -> None:
-        self._capture()
-        self.captured.set()
-        self._save()
+        self._send(self.captured.set)
         self._job._end_clock()
         if self._job._now().generation != self.before.generation:
             raise RolledBack("the job was rolled back; exit, and start this program again")
         with self._postponing:
+            for call in self._postponed:
+                call()
             self._ticked.set()
-        for call in self._postponed:
-            call()

@@ -39,7 +39,7 @@ class Pinned:
                     found.append(place)
                 else:
                     found.append(t.detach().to("cpu", torch.float32))
-            self._wait_for(away)
+            self.wait_for(away)
         return found
 
     def _is_away(self, tensor: torch.Tensor) -> bool:
@@ -48,6 +48,7 @@ class Pinned:
     def _allocate(self, count: int) -> torch.Tensor:
         return torch.empty(count, dtype=torch.float32, pin_memory=True)
 
-    def _wait_for(self, tensors: Sequence[torch.Tensor]) -> None:
-        for device in {t.device for t in tensors}:
+    def wait_for(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Wait for the work of this thread on the GPUs of the tensors."""
+        for device in {t.device for t in tensors if self._is_away(t)}:
             torch.cuda.current_stream(device).synchronize()

@@ -67,7 +67,7 @@ class Encoded:
         return end - at
 
     def capture(self, states: Any) -> None:
-        """Copy the values of the tensors in a part of the state, so that they may change before the last ``read``."""
+        """Copy the tensors and arrays of a part of the state, so that they may change before the last ``read``."""
         change = set(_addresses(states))
         for i, part in enumerate(self._parts):
             if isinstance(part, np.ndarray):
@@ -156,13 +156,15 @@ _KEEP = "save only numbers, strings, lists, dicts"
 
 
 def _addresses(state: Any) -> Iterator[int]:
-    """Yield the addresses of the tensors in a state."""
+    """Yield the addresses of the tensors and arrays in a state."""
     if isinstance(state, dict):
         for of in state.values():
             yield from _addresses(of)
     elif isinstance(state, (list, tuple)):
         for of in state:
             yield from _addresses(of)
+    elif isinstance(state, np.ndarray):
+        yield state.ctypes.data
     elif hasattr(state, "data_ptr"):
         yield state.data_ptr()
 

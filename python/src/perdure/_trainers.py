@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from . import _state
 from ._ending import Left
 from ._inner import refuse_schedulers
-from ._overlap import refuse_overlap
+from ._overlap import checked
 from ._parallel import DataParallel
 from .errors import Done, UsageError
 from .job import Job
@@ -67,9 +67,8 @@ class Outer:
     ) -> None:
         if sync_every < 1:
             raise UsageError(f"invalid sync_every {sync_every}: choose 1 or more steps")
-        refuse_overlap(sync_every, overlap, mix)
         self.job, self.sync_every, self.place = job, sync_every, _Place()
-        self._overlap, self._mix = overlap, mix
+        self._overlap, self._mix = checked(sync_every, overlap, mix)
         self.diloco: DiLoCo | None = None
         self.over = False  # whether the job's work has ended before the trainer's
         self._outer, self._weights, self._state, self._end = outer, weights, list(state), end

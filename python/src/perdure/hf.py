@@ -289,7 +289,7 @@ class DiLoCoCallback(_Callback):
 
     @contextlib.contextmanager
     def _changed(self, trainer: Trainer) -> Iterator[None]:
-        evaluate, save = trainer.evaluate, trainer._save_checkpoint
+        evaluate, save, own = trainer.evaluate, trainer._save_checkpoint, dict(vars(trainer))
 
         def evaluate_shared(*args: Any, **of: Any) -> Any:
             with self._outer.shown():
@@ -303,7 +303,11 @@ class DiLoCoCallback(_Callback):
         try:
             yield
         finally:
-            del trainer.evaluate, trainer._save_checkpoint
+            for name in ("evaluate", "_save_checkpoint"):
+                if name in own:
+                    setattr(trainer, name, own[name])
+                else:
+                    delattr(trainer, name)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any

@@ -42,6 +42,7 @@ Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 _PIECE = 32 << 20  # bytes of a piece of a large state
+_LINGER = 5.0  # seconds that a process waits at its end for an outer step that is being sent
 _ANNOUNCE = "--announce-fd"  # the flag of ``perdure up`` for the file descriptor of its announcement
 
 
@@ -375,6 +376,7 @@ class Job:
         self._inced = False  # whether this process has deltas of the current clock, which would die with it
         self._asked = False  # whether the program reads the job's clock
         self._saves_end = False  # whether DataParallel ends the job, in a clock that has the state after the last step
+        self._ended_itself = False  # whether the program has called end_job
         self._end_wanted = False  # whether DataParallel ends the job at the next mark
         self._repeats = False  # whether the program repeats a step whose updates have been applied, so none are sent
         self._trained = False  # whether a DataParallel, ServerOptimizer or DiLoCo trains a model in this job
@@ -459,8 +461,7 @@ class Job:
             The clock to work on next. It is usually one more than before, an earlier one after a rollback, and the same
             one when the slot's work has ended.
         """
-        if self._exchange is not None:
-            raise UsageError("an outer step is being exchanged, so the program cannot end the clock; omit overlap")
+        self._refuse_exchange("the program cannot end the clock itself: omit overlap")
         before = self._begin_clock()
         now = self._end_clock()
         if self._sampler is not None:
@@ -496,13 +497,27 @@ class Job:
         Without the wait, the clock of a call would depend on the speed of the exchange's thread.
         """
         if self._exchange is not None:
+            self._agent.check()  # a forked child would wait for a thread that it does not have
             self._exchange.await_clock()
+
+    def _refuse_exchange(self, instead: str) -> None:
+        """Raise UsageError, or the error of the exchange, if an outer step of DiLoCo has not been merged yet."""
+        if self._exchange is not None:
+            self._agent.check()
+            self._exchange.check()
+            raise UsageError(f"the result of an outer step of DiLoCo is still to be merged, so {instead}")
+
+    def _linger(self) -> None:
+        """Wait a few seconds for the end of the clock, so that the steps before it are not lost with this process."""
+        if self._exchange is not None:
+            self._exchange.linger(_LINGER)
 
     @property
     def now(self) -> int:
         """The clock to work on."""
         self._asked = True
         if self._exchange is not None:
+            self._agent.check()
             return self._exchange.before.clock + 1
         return self._agent.call(_agent.NOW).a - int(self._repeats)
 
@@ -532,12 +547,14 @@ class Job:
         """Reports whether the slot's work has ended. From then on ``clock`` keeps returning the same clock."""
         self._asked = True
         if self._exchange is not None:
-            return bool(self._exchange.before.clock + 1 >= self.spec["clocks"])
+            self._agent.check()
+            return bool(0 < (self._exchange.before.end or self.spec["clocks"]) <= self._exchange.before.clock + 1)
         return not self._repeats and (self._end_wanted or self._now().ended)
 
     def end_job(self) -> None:
         """Ask the job to end as soon as every slot can, for example because the goal is reached."""
         self._await_exchange()
+        self._ended_itself = True
         if self._saves_end:
             self._end_wanted = True
         else:
@@ -594,6 +611,7 @@ class Job:
 
     def _to_end(self, between: Callable[[], None]) -> None:
         """Ask the job to end, and finish the remaining clocks without work. between runs before each clock ends."""
+        self._refuse_exchange("call its finish before that of the job, or use it as a context manager")
         begun = now = self._now()
         if not now.ended:
             self._agent.call(_agent.END_JOB)
@@ -659,6 +677,7 @@ class Job:
         Args:
             slot: The slot whose program saved it; None: this one.
         """
+        self._await_exchange()
         kind = 0 if slot is None else _agent.LOADS_OTHER
         size, clock, older, _, _ = self._agent.call(_agent.LOAD_STATE, a=kind, b=slot or 0)
         if size < 0:
@@ -692,6 +711,7 @@ class Job:
 
     def load_saved(self) -> Saved:
         """Return the state like ``load_state``, together with the clock in which it was saved."""
+        self._await_exchange()
         size, clock, older, _, _ = self._agent.call(_agent.LOAD_STATE)
         if size < 0:
             return Saved(None, clock, older)
@@ -747,6 +767,7 @@ class Job:
 
     def close(self) -> None:
         """Leave the job. Unless ``finish`` has returned, the slot becomes free for another process."""
+        self._linger()
         self._agent.close(self._finished)
         for name in self._shown:  # otherwise this process's next job would ask for the same slot
             os.environ.pop(name, None)
@@ -788,6 +809,12 @@ class Job:
             raise
         self._take_back(table)
 
+    def _flush_lent(self, own: set[int]) -> None:
+        """Flush the tables whose deltas are in lent memory, except some, so that the program cannot change them."""
+        for table in {of for of, _ in self._lent_out} - own:
+            with self._taking_back(table):
+                self._agent.call(_agent.FLUSH, table)
+
     def _take_back(self, table: int | None) -> None:
         kept = []
         for of, lent in self._lent_out:
@@ -811,7 +838,10 @@ class Job:
 
     def _map(self, size: int) -> Lot:
         while self._regions.gone:  # no array refers to these any more, so the agent can unmap them
-            gone = self._regions.gone.pop()
+            try:
+                gone = self._regions.gone.pop()
+            except IndexError:  # another thread was faster
+                break
             self._regions.remove(gone)
             self._agent.call(_agent.UNMAP, a=gone.address, timeout=_agent.PROMPT)
         region = Lot(size)

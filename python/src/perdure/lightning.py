@@ -317,6 +317,7 @@ class DiLoCoCallback(_Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, _: int) -> None:
         """Restore the random number state that the last outer step saved, for the model."""
+        self._shown.close()
         self._outer.begin_step()
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
@@ -336,18 +337,15 @@ class DiLoCoCallback(_Callback):
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write no draft of the step before an evaluation: its reader would continue without the evaluation."""
         self._outer.no_draft()
-        self._shown.enter_context(self._outer.shown())
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Restore the slot's own weights."""
-        self._shown.close()
+        self._shown.enter_context(self._outer.shown())  # until the next batch, since checkpoints may follow
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Do the same after an error."""
+        """Restore the slot's own weights after an error."""
         self._shown.close()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Wait until all slots are done, and load the final model."""
+        self._shown.close()
         self._outer.finish()
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

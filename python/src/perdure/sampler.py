@@ -56,7 +56,8 @@ class Sampler:
         shuffle: Whether each epoch has a random order of its own, which follows from ``seed`` and the epoch.
         seed: The seed of the order, at least 0 and below 2**64.
         drop_last: Whether to omit the last batches of an epoch if they are smaller than the others. By default the
-            slots share the last samples as evenly as possible, and a slot without samples skips the batch.
+            slots share the last samples as evenly as possible. A slot without samples skips the batch, or gets an empty
+            list if the program loops over the sampler itself.
         global_batch: Whether ``batch`` is the number of samples for all slots together. Then a clock trains the same
             samples whatever the number of slots is.
 
@@ -404,6 +405,12 @@ class Sampler:
         """Continue before the clock has ended. Its division of the data stays valid until ``_leave_window``."""
         self._after_clock(advanced=False)
         self._stale = False
+
+    def _rewind(self) -> None:
+        """Return to the start of the clock, which ends without this slot's work."""
+        if self._at_clock is not None:
+            self._move(_Place(*self._at_clock, 0))
+            self._base = self._place
 
     def _leave_window(self) -> None:
         """Compare the position at the end of the clock, which has ended now, with that of the slot with rank 0."""

@@ -40,8 +40,8 @@ from ._inner import Inner, load, refuse_schedulers
 from ._late import Late, is_loader, state_of
 from ._loaders import Loaders, is_of
 from ._names import Description, Place, decoded
-from ._notice import AMID, Notice
-from ._overlap import Exchange, Window, refuse_overlap
+from ._notice import Notice
+from ._overlap import Exchange, Window, checked
 from ._pinned import Pinned
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Saved, Table, _Now
@@ -291,7 +291,7 @@ class _Model(_Training):
     """The common base of ServerOptimizer and DiLoCo."""
 
     _keep = False  # whether computing an update needs the weights at the start of the clock
-    _fixed = False  # whether the number of slots cannot change, even with a Sampler
+    _fixed_slots = False  # whether the number of slots cannot change, even with a Sampler
     _schedulers: Sequence[Any] = ()
 
     def __init__(
@@ -319,7 +319,8 @@ class _Model(_Training):
         self._loaders = Loaders(self._state, self._sampler)
         self._left: Callable[[], Left | None] = self._loaders.left
         refuse_without_values(model)
-        _refuse_unreached(job, self._state)
+        sent = [p for of, _ in groups for _, p in of] if self._fixed_slots else []  # an overlap saves them, too
+        _refuse_unreached(job, self._state, [*sent, *(model.buffers() if sent else ())])
         _refuse_unkept(self._state)
         _refuse_trained(self._state, [p for of, _ in groups for _, p in of])
         _separate_generators(self._state, job.slot)
@@ -460,9 +461,9 @@ class _Model(_Training):
         if self._sampler is not None:
             self._sampler._resume(loaded=kept is not None)
         # Clocks without work, and the loss of updates, leave a state of an earlier clock.
-        self._resume(kept if kept is not None and saved.clock + 1 == self.job._now().clock else None)
+        self._resume_window(kept if kept is not None and saved.clock + 1 == self.job._now().clock else None)
 
-    def _resume(self, kept: dict[str, Any] | None) -> None:
+    def _resume_window(self, kept: dict[str, Any] | None) -> None:
         """Continue from the state that this slot has saved with the last clock. None: it has saved none."""
 
     def _saved(self) -> tuple[Any, Saved]:
@@ -495,7 +496,7 @@ class _Model(_Training):
         A Sampler divides the data again in each clock, so jobs with one are exempt. The method first ends the clock
         without work. Otherwise the job could not pass it, even with as many slots as before.
         """
-        if same or (self._sampler is not None and not self._fixed):
+        if same or (self._sampler is not None and not self._fixed_slots):
             return
         now = self.job.share
         said = (
@@ -505,6 +506,8 @@ class _Model(_Training):
             "perdure.Sampler, and without overlap, can change the number of slots"
         )
         warnings.warn(said, RuntimeWarning, stacklevel=2)  # before the clock, which may take long
+        if self._sampler is not None:
+            self._sampler._rewind()
         self._weigh(_NEXT_TO_NOTHING)
         self.job.clock()
         raise UsageError(said)
@@ -598,8 +601,7 @@ class _Model(_Training):
 
     def _check_step(self) -> tuple[_Now, list[list[torch.Tensor | None]]]:
         """Check that the clock can end with an update. Return the clock, and the sources of the update."""
-        if self._half:
-            raise UsageError("a step was interrupted before its clock ended; exit, and start this program again")
+        self._refuse_half()
         self._refuse_changes()
         self._find_buffers()
         before = self.job._now()
@@ -609,6 +611,10 @@ class _Model(_Training):
         if self._sampler is not None:
             self._sampler._check_share(before.share)
         return before, self._sources()
+
+    def _refuse_half(self) -> None:
+        if self._half:
+            raise UsageError("a step was interrupted before its clock ended; exit, and start this program again")
 
     def _kept(self, states: list[Any]) -> dict[str, Any]:
         """Return the state that a replacement process needs."""
@@ -626,7 +632,7 @@ class _Model(_Training):
         """Note that the slot's work has ended before its loop, and return the exception that ends the loop."""
         # A slot that leaves the job by plan leaves no samples untrained: a Sampler gives them to the others.
         leaves = self._sampler is not None and self._sampler._leaves()
-        self._ending.cut = not self._over and not leaves
+        self._ending.cut = not self._over and not leaves and not self.job._ended_itself
         return Done("the slot's work has ended; leave the training loop")
 
     def _step_without_samples(self) -> None:
@@ -844,9 +850,10 @@ class DiLoCo(_Model):
         refuse_schedulers(self._schedulers)
         if sync_every < 1:
             raise UsageError(f"invalid sync_every {sync_every}: choose 1 or more steps")
-        refuse_overlap(sync_every, overlap, mix)
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
-        self.overlap, self._mix, self._fixed = overlap, mix, overlap > 0
+        self.overlap, self._mix = checked(sync_every, overlap, mix)
+        self._fixed_slots = self.overlap > 0
+        self._shows = False  # whether the model has the shared weights for an evaluation
         self._window: Window | None = None  # with an overlap
         # Backward passes of this process, and whether it has begun a step of the inner optimizer.
         self._backwards, self._begun = 0, False
@@ -868,9 +875,11 @@ class DiLoCo(_Model):
         super().__init__(job, model, [(of, rule)], combine, kept, end)
         self._counts = True  # False: a trainer counts the steps and calls sync
         weights_now = self._groups[0].rows.tensors
-        self._notice = (
-            Notice(weights_now, self._buffers_now, self._last_draft, self._await_clock) if self._drafts.kept else None
-        )
+        self._notice = None
+        if self._drafts.kept or self.overlap:
+            self._notice = Notice(
+                weights_now, self._buffers_now, self._last_draft, self.job._linger, keeps=self._drafts.kept
+            )
         self._before = [of.register_step_pre_hook(lambda *_: self._step_begins()) for of in self._inner.optimizers]
         self._inner.hook(self._stepped)
         self._undo += [self._inner.unhook, self._unhook_before]
@@ -885,6 +894,7 @@ class DiLoCo(_Model):
         return {"sync_every": self.sync_every, "overlap": self.overlap, "mix": self._mix}
 
     def _step_begins(self) -> None:
+        self._refuse_shown()
         if self.job._exchange is not None:
             with self._waiting():
                 self.job._exchange.captured.wait()  # this step changes the optimizer's state
@@ -1045,7 +1055,7 @@ class DiLoCo(_Model):
         if self._window is not None:
             self._window.restart(self._groups[0].rows.tensors)
 
-    def _resume(self, kept: dict[str, Any] | None) -> None:
+    def _resume_window(self, kept: dict[str, Any] | None) -> None:
         if not self.overlap:
             return
         weights = self._groups[0].rows.tensors
@@ -1072,6 +1082,7 @@ class DiLoCo(_Model):
             NonFinite: The weights contain NaN or Inf. Nothing was sent.
             RolledBack: The job was rolled back. Exit, and start this program again.
         """
+        self._refuse_shown()
         if not self._merge():
             raise self._done()
         self._outer_step(overlaps=False)
@@ -1119,23 +1130,32 @@ class DiLoCo(_Model):
         """
         window = self._window
         assert window is not None
+        assert not window.open
         before, sources = self._check_step()
+        inner = [any(of is optimizer for optimizer in self._inner.optimizers) for of in self._state]
+        states = [
+            of.state_dict() if is_inner else copy.deepcopy(state_of(of))
+            for of, is_inner in zip(self._state, inner, strict=True)
+        ]
+        buffers = [b.detach().to("cpu", copy=True) for b in self._buffers_now()]
+        self._pinned.wait_for(self._own())  # for the copies on a GPU, since the thread has another stream
+        _state.Checked(states)  # before the update is handed over
         self._half = True
         self._hand_over(sources, weight)
-        states = [of.state_dict() if isinstance(of, Optimizer) else copy.deepcopy(state_of(of)) for of in self._state]
-        buffers = [b.detach().to("cpu", copy=True) for b in self._buffers_now()]
+        self.job._flush_lent({table._number for g in self._groups for table in (g.table, g.begun)})
         kept = _state.Encoded(self._kept(states) | {"sent": window.sent, "buffers": buffers})
         self._late.saved(states)
         self.job._begin_clock()
         if self._sampler is not None:
             self._sampler._enter_window()
-        self._half = False
-        optimizers = [state for of, state in zip(self._state, states, strict=True) if isinstance(of, Optimizer)]
+        optimizers = [state for state, is_inner in zip(states, inner, strict=True) if is_inner]
 
-        def capture() -> None:
+        def send(captured: Callable[[], None]) -> None:
+            kept.capture(optimizers)
+            captured()
             for g in self._groups:
                 g.table.flush()  # the end of the clock would send it only after the state
-            kept.capture(optimizers)
+            self.job._save(kept)
 
         def read() -> None:
             for g in self._groups:
@@ -1144,7 +1164,8 @@ class DiLoCo(_Model):
                 self._buffer_table.get_run(0, self._buffers.rows, out=self._buffer_values)
 
         window.open = True
-        Exchange(self.job, before, capture, lambda: self.job._save(kept), read)
+        Exchange(self.job, before, send, read)
+        self._half = False
 
     def _merge(self) -> bool:
         """Wait for the result of the outer step in progress, if there is one, and merge it with the window's steps.
@@ -1162,16 +1183,18 @@ class DiLoCo(_Model):
             self._refuse_share(now.ended or now.share == self._share, self._share.of)
             window.open = False
             if now.ended:
-                self._ending.unsent, self._steps = self._steps, 0
+                self._ending.unsent, self._steps = 0 if self.job._ended_itself else self._steps, 0
                 return False
             if self._sampler is not None:
                 self._sampler._leave_window()
+            self._half = True  # a part of the weights would be merged
             g = self._groups[0]
             for i, tensor in enumerate(g.rows.tensors):
                 window.merge(i, tensor, g.was[i])
             if self._buffers is not None:
                 self._find_buffers()
                 self._buffers.take(self._buffer_values)
+            self._half = False
             self._where = _where(self.job)
         return True
 
@@ -1179,10 +1202,9 @@ class DiLoCo(_Model):
         """Reports whether the result of an outer step is still to be merged."""
         return self._window is not None and self._window.open
 
-    def _await_clock(self) -> None:
-        """Wait a few seconds for the end of the clock, so that the steps before it are not lost with this process."""
-        if self.job._exchange is not None:
-            self.job._exchange.look(AMID)
+    def _refuse_shown(self) -> None:
+        if self._shows:
+            raise UsageError("the model has the shared weights for an evaluation: leave shared_weights() before a step")
 
     def _await_weights(self) -> None:
         if self.job._exchange is not None:
@@ -1204,9 +1226,11 @@ class DiLoCo(_Model):
         if self._buffers is not None:
             self._find_buffers()
             self._buffers.take(self._buffer_values)
+        self._shows = True
         try:
             yield
         finally:
+            self._shows = False
             with torch.no_grad():
                 for tensor, was in zip(self._own(), own, strict=True):
                     tensor.copy_(was)
@@ -1253,6 +1277,8 @@ class DiLoCo(_Model):
 
     def finish(self) -> None:
         """End this slot's work and wait for all slots, after an outer step for the steps since the last one."""
+        self._refuse_half()
+        self._refuse_shown()
         self._refuse_other_steps()
         self._merge()
         if self._steps and self.job.ended and not self._over:
@@ -1268,8 +1294,6 @@ class DiLoCo(_Model):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if kind is not None and kind is not Done:
-            self._await_clock()
         try:
             return super().__exit__(kind, error, trace)
         finally:
@@ -1317,11 +1341,13 @@ def _origin(where: str, sync_every: int, g: _Group) -> str:
     return f"{where} {sync_every} {digest}"
 
 
-def _refuse_unreached(job: Job, state: Sequence[Stateful]) -> None:
-    """Raise UsageError before training if the states need a store that this machine cannot reach."""
+def _refuse_unreached(job: Job, state: Sequence[Stateful], tensors: Sequence[torch.Tensor]) -> None:
+    """Raise UsageError before training if the states, or tensors, need a store that this machine cannot reach."""
     size = sum(_bytes_of(of) for of in state if isinstance(of, Optimizer))
+    size += sum(t.numel() * t.element_size() for t in tensors)
     if size > job._state_bytes and job._state_why:
-        raise UsageError(f"the state of the optimizer is {size / 2**20:.1f} MiB: {job._state_why}")
+        of = "the optimizer, and the weights that an overlap sends," if tensors else "the optimizer"
+        raise UsageError(f"the state of {of} is {size / 2**20:.1f} MiB: {job._state_why}")
 
 
 def _separate_generators(state: Sequence[Any], slot: int) -> None:

@@ -15,6 +15,7 @@ import pytest
 from conftest import SMALL, Cluster
 
 import perdure
+from perdure import _state
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
@@ -185,7 +186,18 @@ def test_error_of_the_exchange(job: perdure.Job, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "how", [{"overlap": -1}, {"overlap": H}, {"mix": 1.0}, {"mix": -0.1}, {"overlap": 0, "mix": 0.5}]
+    "how",
+    [
+        {"overlap": -1},
+        {"overlap": H},
+        {"overlap": 2.0},
+        {"overlap": True},
+        {"overlap": "2"},
+        {"mix": 1.0},
+        {"mix": -0.1},
+        {"mix": "half"},
+        {"overlap": 0, "mix": 0.5},
+    ],
 )
 def test_invalid_settings(job: perdure.Job, how: dict[str, Any]) -> None:
     with pytest.raises(perdure.UsageError):
@@ -210,6 +222,151 @@ def test_other_settings_in_another_slot(cluster: Cluster, other: dict[str, Any])
     assert isinstance(error[0], perdure.UsageError)
     for job in jobs:
         job.close()
+
+
+def held(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let the clocks of exchanges end only after the event is set."""
+    go, end = threading.Event(), job._end_clock
+    monkeypatch.setattr(
+        job, "_end_clock", lambda: (threading.current_thread() is threading.main_thread() or go.wait(60)) and end()
+    )
+    return go
+
+
+def test_deltas_of_the_program(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program cannot change its own update after the outer step has begun."""
+    table = job.table("own", 8, dim=1, rule=perdure.Add())
+    t, go = Training(job), held(job, monkeypatch)
+    own = table.deltas()
+    own[...] = 1
+    for _ in range(H):
+        t.step()
+    with pytest.raises(ValueError, match="read-only"):
+        own[...] = 100
+    go.set()
+    assert (table.get_run(0, 8) == 1).all()
+    t.diloco.finish()
+
+
+class Other(torch.optim.SGD):
+    """An optimizer of other parameters, which has a large array in its state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"array": self.array}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.array = state["array"]
+
+
+def test_other_objects_change_in_the_window(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Other([nn.Parameter(torch.zeros(1))], 0.1)
+    other.array = np.zeros(1 << 15)
+    t, go = Training(job, state=[other]), held(job, monkeypatch)
+    kept: list[Any] = []
+    monkeypatch.setattr(job, "_save", lambda state: kept.append(state))
+    for _ in range(H):
+        t.step()
+    other.array[:] = 1
+    go.set()
+    t.diloco._merge()
+    room = np.empty(kept[0].size, np.uint8)
+    kept[0].write(room)
+    assert (_state.decode(room.data)["state"][0]["array"] == 0).all()
+    t.diloco.finish()
+
+
+def test_calls_wait_for_the_clock(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    t, go = Training(job), held(job, monkeypatch)
+    for _ in range(H):
+        t.step()
+    with pytest.raises(perdure.UsageError, match="finish"):
+        job.finish()
+    threading.Timer(0.01, go.set).start()
+    assert job.load_saved().clock == 1
+    assert go.is_set()
+    t.step()
+    t.diloco.finish()
+    job.finish()
+
+
+def test_forked_process(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    t, go = Training(job), held(job, monkeypatch)
+    for _ in range(H):
+        t.step()
+    child = os.fork()
+    if child == 0:
+        for call in (lambda: job.now, lambda: job.ended, lambda: job.share):
+            try:
+                call()
+                os._exit(1)
+            except perdure.Forked:
+                pass
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    go.set()
+    t.diloco.finish()
+
+
+def test_thread_that_cannot_start(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    t = Training(job)
+
+    def fails(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fails)
+        with pytest.raises(RuntimeError):
+            for _ in range(H):
+                t.step()
+    assert job.share == (0, 1)
+    with pytest.raises(perdure.UsageError, match="interrupted"):
+        t.diloco.finish()
+
+
+def test_interrupted_merge(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    t = Training(job)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perdure._overlap.Window.merge", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(H + TAU):
+            t.step()
+    with pytest.raises(perdure.UsageError, match="interrupted"):
+        t.diloco.finish()
+
+
+def test_step_during_an_evaluation(job: perdure.Job) -> None:
+    t = Training(job)
+    with t.diloco.shared_weights(), pytest.raises(perdure.UsageError):
+        t.step()
+    t.step()
+    t.diloco.finish()
+
+
+def test_program_ends_the_job(job: perdure.Job, recwarn: pytest.WarningsRecorder) -> None:
+    t = Training(job)
+    with t.diloco:
+        while not job.ended:
+            t.step()
+            if t.diloco.synced and job.now == 3:
+                job.end_job()
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
+
+
+def test_state_that_cannot_be_saved(job: perdure.Job) -> None:
+    of = Other([nn.Parameter(torch.zeros(1))], 0.1)
+    of.array = np.zeros(2)
+    t = Training(job, state=[of])
+    for _ in range(H - 1):
+        t.step()
+    of.array = object()
+    with pytest.raises(perdure.UsageError, match="needs pickle"):
+        t.step()
+    of.array = np.zeros(2)
+    t.diloco.sync()
+    t.diloco.finish()
 
 
 #: Two slots with a Sampler. The argument says where slot 1 kills itself, once.

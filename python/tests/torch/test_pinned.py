@@ -30,7 +30,7 @@ class Far(Pinned):
         self.allocated.append(count)
         return torch.full((count,), float("nan"))
 
-    def _wait_for(self, tensors: Sequence[torch.Tensor]) -> None:
+    def wait_for(self, tensors: Sequence[torch.Tensor]) -> None:
         self.waits.append(len(tensors))
 
 
