@@ -5,12 +5,14 @@ from __future__ import annotations
 import operator
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .errors import RolledBack, UsageError
+
+_BLOCK = 1 << 16  # values
 
 if TYPE_CHECKING:
     from .job import Job, _Now
@@ -34,6 +36,16 @@ def checked(sync_every: int, overlap: Any, mix: Any) -> tuple[int, float | None]
     if part is not None and not 0 <= part < 1:
         raise UsageError(f"invalid mix {mix!r}: choose a number of at least 0 and below 1")
     return steps, part
+
+
+def blocks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield parts of tensors of equal shapes that fit into a processor's cache, so that memory is read once."""
+    if not all(t.is_contiguous() for t in tensors):
+        yield tensors
+        return
+    flat = [t.view(-1) for t in tensors]
+    for at in range(0, len(flat[0]), _BLOCK):
+        yield tuple(t[at : at + _BLOCK] for t in flat)
 
 
 class Window:
@@ -71,16 +83,13 @@ class Window:
     def merge(self, i: int, tensor: torch.Tensor, shared: torch.Tensor) -> None:
         """Add the progress of the window, or the fraction ``mix`` of it, to the base of the next change."""
         with torch.no_grad():
-            base, here = self.base(i, shared).to(tensor.device), tensor.detach()
-            # Only this order of the operations gives a slot without progress exactly the base.
-            progress = (
-                here.sub_(self.sent[i].to(tensor.device))
-                if here.dtype == torch.float32
-                else (here.to(torch.float32) - self.sent[i].to(tensor.device, torch.float32))
-            )
-            if self._mix is not None:
-                progress.mul_(self._mix)
-            here.copy_(progress.add_(base))
+            sent, base = self.sent[i].to(tensor.device), self.base(i, shared).to(tensor.device)
+            for weights, was, share in blocks(tensor.detach(), sent, base):
+                # Only this order of the operations gives a slot without progress exactly the base.
+                progress = weights.to(torch.float32) - was.to(torch.float32)
+                if self._mix is not None:
+                    progress.mul_(self._mix)
+                weights.copy_(progress.add_(share))
 
 
 class Exchange:

@@ -41,7 +41,7 @@ from ._late import Late, is_loader, state_of
 from ._loaders import Loaders, is_of
 from ._names import Description, Place, decoded
 from ._notice import Notice
-from ._overlap import Exchange, Window, checked
+from ._overlap import Exchange, Window, blocks, checked
 from ._pinned import Pinned
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Saved, Table, _Now
@@ -1241,11 +1241,16 @@ class DiLoCo(_Model):
     def _write(self, g: _Group, source: Sequence[torch.Tensor | None], i: int, place: torch.Tensor) -> None:
         now = source[i]
         assert now is not None
-        torch.sub(self._given(g, i), now, out=place)
-        if self._window is not None:
-            if not _is_finite(place):
-                raise NonFinite(f"the update of {g.rows.names[i]} is too large for float32; nothing was sent")
-            self._window.sent[i].copy_(now)
+        if self._window is None:
+            torch.sub(self._given(g, i), now, out=place)
+            return
+        finite = True
+        for base, here, change, sent in blocks(self._given(g, i), now, place, self._window.sent[i]):
+            torch.sub(base, here, out=change)
+            sent.copy_(here)
+            finite = finite and _is_finite(change)
+        if not finite:
+            raise NonFinite(f"the update of {g.rows.names[i]} is too large for float32; nothing was sent")
 
     def _given(self, g: _Group, i: int) -> torch.Tensor:
         """Return the weights against which the next change is taken, in float32, rounded to the parameter's type."""
