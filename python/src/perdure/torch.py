@@ -1222,12 +1222,12 @@ class DiLoCo(_Model):
         """
         self._await_weights()
         own = [tensor.detach().clone() for tensor in self._own()]
-        self._groups[0].rows.take(self._groups[0].added)
-        if self._buffers is not None:
-            self._find_buffers()
-            self._buffers.take(self._buffer_values)
         self._shows = True
         try:
+            self._groups[0].rows.take(self._groups[0].added)
+            if self._buffers is not None:
+                self._find_buffers()
+                self._buffers.take(self._buffer_values)
             yield
         finally:
             self._shows = False
