@@ -85,7 +85,7 @@ func (t TableSpec) validateCombine() error {
 
 // HasPredictableEffect reports whether a program can compute the effect of its own update on a row immediately, from
 // the row and the update alone. Otherwise the program sees the effect of its Inc once an answer of a server contains
-// it.
+// it: also if the update is rounded before it is sent.
 func (t TableSpec) HasPredictableEffect() bool {
-	return t.Combine == CombineEach && !t.Rule.KeepsState()
+	return t.Combine == CombineEach && !t.Rule.KeepsState() && t.Encoding == EncodingFloat32
 }

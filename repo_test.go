@@ -32,7 +32,7 @@ var importRanks = map[string]int{
 
 	"internal/core/protocol": 1, // protocol messages
 
-	"internal/data/packed": 0, // packs rows without their zeros, for messages and programs
+	"internal/data/packed": 1, // packs rows without their zeros, for messages and programs
 
 	// Pure cores.
 	"internal/core/consistency":     2,

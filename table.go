@@ -32,6 +32,8 @@ type TableSpec struct {
 	Distance Distance `json:"distance,omitempty"`
 	// Combine selects whether the rule runs for each slot's update of a clock, or once for all of them.
 	Combine Combine `json:"combine,omitempty"`
+	// Encoding is how workers send and keep updates. All but the first round them.
+	Encoding Encoding `json:"encoding,omitempty"`
 
 	// Transient marks a dense table whose rows all slots replace in each clock, such as the mean gradient of programs
 	// that keep the weights themselves. A row can be read until the clock after the one that wrote it has been applied;
@@ -63,6 +65,19 @@ type NonFinite string
 const (
 	RefuseNonFinite NonFinite = "" // the default
 	AllowNonFinite  NonFinite = "allow"
+)
+
+// Encoding is how the updates of a table are sent. Servers add the decoded values in float32.
+type Encoding string
+
+// The encodings. EncodingBF16 keeps the upper 16 bits of each value, rounded. EncodingInt8 has a scale for each row,
+// whose largest value becomes ±127. Encoding2Bit has four levels for each row; programs should add its rounding error to
+// the next update. Rows of few values, or of at most four different ones, are exact.
+const (
+	EncodingFloat32 Encoding = "" // the default
+	EncodingBF16    Encoding = "bf16"
+	EncodingInt8    Encoding = "int8"
+	Encoding2Bit    Encoding = "2bit"
 )
 
 // Distance selects the measure of how far a row u is from its last saved value v. The scar selector priority saves the
@@ -138,6 +153,9 @@ func (t TableSpec) Validate(shards int) error {
 	if err := t.validateCombine(); err != nil {
 		return err
 	}
+	if err := t.validateEncoding(); err != nil {
+		return err
+	}
 	if t.Transient && (t.Sparse || t.Rule.Kind != RuleSet || t.Combine == CombineEach) {
 		return fmt.Errorf("%w: table %s: all slots replace the rows of a transient table in each clock; make it "+
 			"dense, with rule set and combine sum, mean or weighted", ErrUsage, t.Name)
@@ -164,6 +182,30 @@ func (t TableSpec) validateDistance() error {
 			ErrUsage, t.Name, t.Rule.Kind)
 	}
 	return nil
+}
+
+// validateEncoding returns an error if the table's updates cannot be rounded.
+func (t TableSpec) validateEncoding() error {
+	why := ""
+	switch kinds := []Encoding{EncodingFloat32, EncodingBF16, EncodingInt8, Encoding2Bit}; {
+	case !slices.Contains(kinds, t.Encoding):
+		return fmt.Errorf("%w: table %s: unknown encoding %q; choose bf16, int8 or 2bit, or leave it empty for float32",
+			ErrUsage, t.Name, t.Encoding)
+	case t.Encoding == EncodingFloat32:
+		return nil
+	case t.Rule.Kind == RuleSet:
+		why = "rule set stores the values themselves, such as indexes and labels"
+	case t.Consistency.Kind == VAP:
+		why = "vap bounds the effect of updates as the program made them"
+	case t.NonFinite == AllowNonFinite:
+		why = "NaN and Inf have no scale"
+	case t.Distance == DistanceTV:
+		why = "counts must stay whole numbers"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: table %s: encoding %s rounds updates, but %s; use float32", ErrUsage, t.Name, t.Encoding,
+		why)
 }
 
 func (t TableSpec) validateRows(shards int) error {

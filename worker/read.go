@@ -36,8 +36,10 @@ func (l *locked) setReadProgress() {
 	l.reads.SetProgress(now)
 }
 
-// read reads rows into dst, and returns the clocks of these rows.
-func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) (of reads.Clocks, err error) {
+// read reads rows into dst, and returns the clocks of these rows. If e is not float32, servers round them.
+func (t *Table) read(
+	ctx context.Context, rows *wire.Rows, dst []float32, e perdure.Encoding,
+) (of reads.Clocks, err error) {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
 	l.time.Begin(time.Now())
@@ -45,7 +47,12 @@ func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32) (of re
 		if err := l.usable(); err != nil {
 			return of, err
 		}
-		call := t.rows.Read(rows, dst, l.out)
+		var call *reads.Call
+		if e == perdure.EncodingFloat32 {
+			call = t.rows.Read(rows, dst, l.out)
+		} else {
+			call = l.reads.ReadRounded(t.rows, rows, dst, e)
+		}
 		if !call.Done() { // most calls find all rows in the cache
 			if err := l.await(ctx, call, l.usable); l.cfg.readsOn(err) {
 				continue

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/placement"
 	"github.com/perdure/perdure/internal/core/reads"
+	"github.com/perdure/perdure/internal/data/packed"
 	"github.com/perdure/perdure/internal/data/table"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -134,8 +135,38 @@ func (t *Table) GetRunAt(ctx context.Context, first perdure.RowID, dst []float32
 	if err := t.check(first, n, len(dst)); err != nil {
 		return 0, 0, err
 	}
-	of, err := t.read(ctx, &wire.Rows{Table: t.id, First: first, Count: n}, dst)
+	of, err := t.read(ctx, &wire.Rows{Table: t.id, First: first, Count: n}, dst, perdure.EncodingFloat32)
 	return of.Oldest, of.Newest, err
+}
+
+// GetRunRounded is like GetRunAt for a table with bsp, except that the servers round the rows to bf16 or int8 before
+// they send them: see perdure.Encoding. Rows with NaN or Inf are sent as they are. The cache is not used.
+func (t *Table) GetRunRounded(
+	ctx context.Context, first perdure.RowID, dst []float32, e perdure.Encoding,
+) (from, to perdure.Clock, err error) {
+	n := len(dst) / t.spec.Dim
+	if err := t.check(first, n, len(dst)); err != nil {
+		return 0, 0, err
+	}
+	if e != perdure.EncodingBF16 && e != perdure.EncodingInt8 || t.spec.Consistency.Kind != perdure.BSP {
+		return 0, 0, fmt.Errorf("%w: rows of table %s cannot be read as %q under %s: choose bf16 or int8, and bsp",
+			perdure.ErrUsage, t.spec.Name, e, t.spec.Consistency)
+	}
+	of, err := t.read(ctx, &wire.Rows{Table: t.id, First: first, Count: n}, dst, e)
+	return of.Oldest, of.Newest, err
+}
+
+// Round replaces rows of values, a multiple of Dim, by what the servers receive if they are added to the table in one
+// clock. A program whose updates are rounded coarsely can add the difference to its next update.
+func (t *Table) Round(values []float32) error {
+	if len(values)%t.spec.Dim != 0 {
+		return t.check(0, len(values)/t.spec.Dim, len(values))
+	}
+	if at := table.FirstNonFinite(values); at >= 0 && t.spec.Encoding != perdure.EncodingFloat32 {
+		return t.out.NotFinite(at, perdure.RowID(at/t.spec.Dim), values[at])
+	}
+	packed.Round(values, t.spec.Encoding, t.spec.Dim)
+	return nil
 }
 
 // GetRows reads the given rows into dst, in their order; dst has len(rows)·Dim values. Rows of a sparse table without
@@ -150,7 +181,7 @@ func (t *Table) GetRowsAt(ctx context.Context, rows []perdure.RowID, dst []float
 	if err := t.checkList(rows, len(dst)); err != nil {
 		return 0, 0, err
 	}
-	of, err := t.read(ctx, &wire.Rows{Table: t.id, Count: len(rows), IDs: rows}, dst)
+	of, err := t.read(ctx, &wire.Rows{Table: t.id, Count: len(rows), IDs: rows}, dst, perdure.EncodingFloat32)
 	return of.Oldest, of.Newest, err
 }
 

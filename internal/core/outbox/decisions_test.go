@@ -245,7 +245,8 @@ func TestAddToWhatContainsIt(t *testing.T) {
 		x := b.Table(0, b.jobView.view.Tables[0])
 		x.Deltas(0).AddRun(0, 1, []float32{10})
 		merged := ofClock(3, Sent) // clocks 3 and 4
-		merged.clocks, merged.blocks = 2, []wire.Block{{Rows: wire.Rows{Count: 1}, Values: []float32{100}}}
+		merged.clocks = 2
+		merged.blocks = []block{{Block: wire.Block{Rows: wire.Rows{Count: 1}, Values: []float32{100}}}}
 		s.kept = sequence{merged}
 		row := []float32{1}
 		b.ApplyTo(row, 0, 0, 0, 1, from)

@@ -273,11 +273,15 @@ func (d *Deltas) encodeEntries(p *packer) {
 		return
 	}
 	if d.index != nil {
-		p.list(d.of.id, d.dim, d.ids, d.values)
+		p.list(d.of, d.ids, d.values)
 	} else {
 		d.encodeRuns(p)
 	}
-	p.u.taken = append(p.u.taken, taken{d, memory{d.values, d.ids}})
+	if m := (memory{d.values, d.ids}); d.rounds() {
+		d.recycle(m)
+	} else {
+		p.u.taken = append(p.u.taken, taken{d, m})
+	}
 	d.values, d.ids = nil, nil
 	d.numSent, d.from, d.sentIn = d.n, len(d.runs), p.u
 }
@@ -296,7 +300,7 @@ func (d *Deltas) encodeRuns(p *packer) {
 			continue
 		}
 		ids = d.encodeShort(p, ids, at)
-		p.run(d.of.id, dim, d.first+perdure.RowID(r.at), d.values[at*dim:(at+r.n)*dim])
+		p.run(d.of, d.first+perdure.RowID(r.at), d.values[at*dim:(at+r.n)*dim])
 		at += r.n
 	}
 	d.encodeShort(p, ids, at)
@@ -304,7 +308,7 @@ func (d *Deltas) encodeRuns(p *packer) {
 
 // encodeShort lists the rows of short runs, whose entries end before at. It returns the memory for the next ones.
 func (d *Deltas) encodeShort(p *packer, ids []perdure.RowID, at int) []perdure.RowID {
-	p.list(d.of.id, d.dim, ids, d.values[(at-len(ids))*d.dim:at*d.dim])
+	p.list(d.of, ids, d.values[(at-len(ids))*d.dim:at*d.dim])
 	p.u.ids = append(p.u.ids, ids...)
 	return p.u.ids[len(p.u.ids):]
 }
@@ -325,6 +329,10 @@ func (d *Deltas) reset() {
 	d.streams, d.hasRepeats = !d.hasRepeats, false
 }
 
+// rounds reports whether deltas are rounded when they are moved into an update. This must not happen twice to a row in
+// one clock, and whether it does must not depend on the network.
+func (d *Deltas) rounds() bool { return d.of.spec.Encoding != perdure.EncodingFloat32 }
+
 // RecordInc must be called after an Inc. again says that some of its rows had been sent. It reports whether enough
 // deltas have accumulated for a part of an update, which is then sent while the program continues. It reports false if
 // rows are likely to be Inc'd again.
@@ -332,7 +340,7 @@ func (d *Deltas) RecordInc(again bool) (enough bool) {
 	if again {
 		d.shard.building.repeats = true
 	}
-	return d.streams && !d.hasRepeats && 4*len(d.values) >= wire.PartBytes-4*d.dim-64
+	return d.streams && !d.hasRepeats && !d.rounds() && 4*len(d.values) >= wire.PartBytes-4*d.dim-64
 }
 
 // CanFill reports whether the Incs to the part can be moved into the update before the clock ends. loans includes the
@@ -341,6 +349,9 @@ func (d *Deltas) CanFill(loans, ready bool) bool {
 	b := d.shard.outbox
 	if d.n == d.numSent && (!loans || len(d.loans) == 0) || b.Phase() != Open || b.bounds {
 		return false // decided at the end of the clock
+	}
+	if d.rounds() && d.index != nil {
+		return false // a row that is Inc'd again would be rounded twice
 	}
 	return len(d.loans) > 0 || !d.shard.holdsBackParts(ready)
 }

@@ -44,7 +44,8 @@ func (t *jobView) merges() bool {
 	}
 	return !slices.ContainsFunc(t.view.Tables, func(t perdure.TableSpec) bool {
 		constant := t.Rule.Schedule == "" || t.Rule.Schedule == perdure.ScheduleConst
-		return t.Consistency.Kind == perdure.VAP || !t.Rule.Adds() || !constant || t.Evict > 0
+		rounded := t.Encoding != perdure.EncodingFloat32
+		return t.Consistency.Kind == perdure.VAP || !t.Rule.Adds() || !constant || t.Evict > 0 || rounded
 	})
 }
 

@@ -49,6 +49,10 @@ const lent = -1
 var ErrLent = fmt.Errorf("%w: the program still holds the memory that Deltas returned for these rows",
 	perdure.ErrUsage)
 
+// errRounded means that rows were Inc'd again in a clock after Flush has rounded them.
+var errRounded = fmt.Errorf("%w: Flush has already rounded the deltas of these rows in this clock; add all of them "+
+	"before it", perdure.ErrUsage)
+
 // CheckLend returns an error if any of n rows of a dense part, starting at row at, was Inc'd in this clock or is lent.
 func (d *Deltas) CheckLend(at, n int) error {
 	if d.pos == nil {
@@ -65,22 +69,30 @@ func (d *Deltas) CheckLend(at, n int) error {
 	return nil
 }
 
-// CheckAdd returns an error if any of n rows of a dense part, starting at row at, is lent.
+// CheckAdd returns an error if any of n rows of a dense part, starting at row at, is lent, or has been rounded.
 func (d *Deltas) CheckAdd(at, n int) error {
-	if len(d.loans) > 0 {
-		for _, k := range d.pos[at : at+n] {
-			if k == lent {
-				return ErrLent
-			}
+	if !d.checksAdds() {
+		return nil
+	}
+	for _, k := range d.pos[at : at+n] {
+		if k == lent {
+			return ErrLent
+		}
+		if k > 0 && int(k) <= d.numSent && d.rounds() {
+			return errRounded
 		}
 	}
 	return nil
 }
 
-// CheckAdd returns an error if any of the rows of a dense table is lent.
+// checksAdds reports whether CheckAdd may return an error.
+func (d *Deltas) checksAdds() bool {
+	return len(d.loans) > 0 || d.numSent > 0 && d.rounds() && d.index == nil
+}
+
+// CheckAdd returns an error if any of the rows of a dense table is lent, or has been rounded.
 func (t *Table) CheckAdd(rows []perdure.RowID) error {
-	lends := func(d *Deltas) bool { return len(d.loans) > 0 }
-	if !slices.ContainsFunc(t.deltas, lends) {
+	if !slices.ContainsFunc(t.deltas, (*Deltas).checksAdds) {
 		return nil
 	}
 	for _, row := range rows {
@@ -184,13 +196,17 @@ func (t *Table) trim() {
 func (d *Deltas) encodeLoans(p *packer) {
 	for _, l := range d.loans {
 		d.sentIn = p.u
-		p.run(d.of.id, d.dim, d.first+perdure.RowID(l.At), l.Values)
+		p.run(d.of, d.first+perdure.RowID(l.At), l.Values)
 		d.numSent += l.N // these entries are sent as soon as they are added
 		d.n += l.N
 		for j := range l.N {
 			d.pos[l.At+j] = int32(d.numSent)
 		}
 		d.runs = append(d.runs, run{l.At, l.N})
+		if d.rounds() {
+			l.buffer.leave()
+			continue
+		}
 		p.u.buffers = append(p.u.buffers, l.buffer)
 		if k := l.buffer.keeper; k != nil {
 			if p.u.keepers == nil {

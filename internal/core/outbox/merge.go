@@ -196,7 +196,7 @@ func (s *sum) add() {
 			continue
 		}
 		if s.missing[i] == b.Count && b.IDs == nil {
-			run := wire.Block{Rows: b.Rows, Values: make([]float32, len(b.Values))}
+			run := block{Block: wire.Block{Rows: b.Rows, Values: make([]float32, len(b.Values))}}
 			s.addTo(run.Values, b.Values, by)
 			into.blocks = append(into.blocks, run)
 			continue
@@ -232,15 +232,15 @@ func (s *sum) addTo(to, delta []float32, by float32) {
 
 // findSameRows returns the index of a block with the same rows as another update's block, or -1. number is the other
 // block's index, which is the most likely one.
-func (u *Update) findSameRows(of *wire.Block, number int) int {
-	same := func(b *wire.Block) bool {
+func (u *Update) findSameRows(of *block, number int) int {
+	same := func(b *block) bool {
 		return b.Table == of.Table && b.First == of.First && b.Count == of.Count &&
 			(b.IDs == nil) == (of.IDs == nil) && slices.Equal(b.IDs, of.IDs)
 	}
 	if number < len(u.blocks) && same(&u.blocks[number]) {
 		return number
 	}
-	return slices.IndexFunc(u.blocks, func(b wire.Block) bool { return same(&b) })
+	return slices.IndexFunc(u.blocks, func(b block) bool { return same(&b) })
 }
 
 // grow returns memory for the deltas of a row that an update lacks, in a block for rows that other updates have added.
@@ -251,7 +251,7 @@ func (u *Update) grow(t perdure.TableID, row perdure.RowID, dim int) []float32 {
 			u.grown = map[perdure.TableID]int{}
 		}
 		u.grown[t] = at
-		u.blocks = append(u.blocks, wire.Block{Rows: wire.Rows{Table: t, IDs: []perdure.RowID{}}})
+		u.blocks = append(u.blocks, block{Block: wire.Block{Rows: wire.Rows{Table: t, IDs: []perdure.RowID{}}}})
 	}
 	index, b := u.index(at), &u.blocks[at]
 	index[row] = int32(b.Count)

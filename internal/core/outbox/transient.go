@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // An update that is retained until it is in a checkpoint keeps its rows of transient tables only as long as a reader
@@ -38,11 +37,11 @@ func isTransient(t perdure.TableSpec) bool { return t.Transient }
 // dropTables drops the rows of some tables, and reports whether there were any. The memory is reused unless it may
 // still be queued for sending.
 func (u *Update) dropTables(drops func(perdure.TableID) bool) bool {
-	dropsBlock := func(b wire.Block) bool { return drops(b.Table) }
+	dropsBlock := func(b block) bool { return drops(b.Table) }
 	if !slices.ContainsFunc(u.blocks, dropsBlock) {
 		return false
 	}
-	blocks := make([]wire.Block, 0, len(u.blocks)) // queued frames may refer to the parts, but not to this list
+	blocks := make([]block, 0, len(u.blocks)) // queued frames may refer to the parts, but not to this list
 	for _, b := range u.blocks {
 		if !dropsBlock(b) {
 			blocks = append(blocks, b)

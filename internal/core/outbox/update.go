@@ -16,12 +16,12 @@ type Update struct {
 	clocks perdure.Clock // the number of clocks that it covers
 	phase  Phase         // of its clock: Open, Built, Sent or Ticked
 	parts  []partPayload
-	blocks []wire.Block // the contents of the parts
-	bytes  int64        // size of the parts before packing, which approximates the memory used
-	saved  int64        // by how many bytes packing reduces the parts
-	sent   int          // number of parts that have been sent
-	again  bool         // some parts may still be queued in a connection when it is safe
-	logged bool         // the update log has it completely
+	blocks []block // the contents of the parts
+	bytes  int64   // size of the parts before packing, which approximates the memory used
+	saved  int64   // by how many bytes packing reduces the parts
+	sent   int     // number of parts that have been sent
+	again  bool    // some parts may still be queued in a connection when it is safe
+	logged bool    // the update log has it completely
 	// The factor that servers will multiply its deltas by, as far as it is known: 1, unless the shard was unavailable.
 	// (See perdure.ScaleAverage.)
 	weight float32
@@ -47,6 +47,14 @@ type Update struct {
 
 // partPayload is the payload of one part. Large values are in a separate slice.
 type partPayload struct{ head, body []byte }
+
+// block is a block of an update.
+type block struct {
+	wire.Block        // its Values are nil if they are rounded
+	encoded    []byte // the rounded values as they are sent
+	values     int    // their number
+	encoding   perdure.Encoding
+}
 
 // taken is memory that an update has taken over from Deltas.
 type taken struct {
@@ -263,20 +271,50 @@ func MaxRunRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim)) }
 // listRows is the maximum number of individually listed rows in one block.
 func listRows(dim int) int { return max(1, (wire.PartBytes-64)/(4*dim+8)) }
 
-func (p *packer) block(block wire.Block) {
+func (p *packer) block(block block) {
 	u, n := p.u, 4*len(block.Values)
 	u.blocks = append(u.blocks, block)
-	if p.packed(&block) {
+	if block.encoded != nil {
+		p.encoded(&block)
+		return
+	}
+	if p.packed(&block.Block) {
 		return
 	}
 	if body, ok := wire.FloatBytes(block.Values); ok && n >= bodyBytes {
 		p.flush()
-		u.arena = wire.AppendBlockHead(u.arena, &block)
+		u.arena = wire.AppendBlockHead(u.arena, &block.Block)
 		p.end(body)
 		return
 	}
 	p.fit(n + 8*len(block.IDs))
-	u.arena = wire.AppendBlock(u.arena, &block)
+	u.arena = wire.AppendBlock(u.arena, &block.Block)
+}
+
+// add appends a block of a table. Rounded values are copied, so that the deltas need not be kept.
+func (p *packer) add(rows wire.Rows, values []float32, e perdure.Encoding) {
+	of := block{Block: wire.Block{Rows: rows, Values: values}}
+	if e != perdure.EncodingFloat32 {
+		of.IDs, of.Values = slices.Clone(rows.IDs), nil
+		of.encoding, of.values = e, len(values)
+		of.encoded = wire.EncodeValues(e, rows.Count, values)
+	}
+	p.block(of)
+}
+
+// encoded appends a block with rounded values. A payload has no more values than without rounding, so decoding never
+// needs more memory than an unrounded payload.
+func (p *packer) encoded(block *block) {
+	u, n := p.u, len(block.encoded)
+	if n >= bodyBytes {
+		p.flush()
+		u.arena = wire.AppendEncodedHead(u.arena, &block.Rows, block.encoding, block.values)
+		p.end(block.encoded)
+		return
+	}
+	p.fit(4*block.values + 8*len(block.IDs))
+	u.arena = wire.AppendEncodedBlock(u.arena, &block.Rows, block.encoding, block.values, block.encoded)
+	p.saved += max(0, 4*block.values-n)
 }
 
 // packed appends a block with packed values, and reports whether it did. Packing does not increase the number of blocks
@@ -293,20 +331,22 @@ func (p *packer) packed(block *wire.Block) bool {
 }
 
 // list appends blocks of individually listed rows.
-func (p *packer) list(t perdure.TableID, dim int, ids []perdure.RowID, values []float32) {
+func (p *packer) list(of *Table, ids []perdure.RowID, values []float32) {
+	t, dim, e := of.id, of.spec.Dim, of.spec.Encoding
 	most := listRows(dim)
 	for len(ids) > 0 {
 		n := min(most, len(ids))
-		p.block(wire.Block{Rows: wire.Rows{Table: t, Count: n, IDs: ids[:n:n]}, Values: values[:n*dim]})
+		p.add(wire.Rows{Table: t, Count: n, IDs: ids[:n:n]}, values[:n*dim], e)
 		ids, values = ids[n:], values[n*dim:]
 	}
 }
 
 // run appends blocks of consecutive rows.
-func (p *packer) run(t perdure.TableID, dim int, first perdure.RowID, values []float32) {
+func (p *packer) run(of *Table, first perdure.RowID, values []float32) {
+	t, dim, e := of.id, of.spec.Dim, of.spec.Encoding
 	for len(values) > 0 {
 		n := min(MaxRunRows(dim), len(values)/dim)
-		p.block(wire.Block{Rows: wire.Rows{Table: t, First: first, Count: n}, Values: values[:n*dim]})
+		p.add(wire.Rows{Table: t, First: first, Count: n}, values[:n*dim], e)
 		first, values = first+perdure.RowID(n), values[n*dim:]
 	}
 }

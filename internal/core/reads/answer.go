@@ -20,7 +20,7 @@ func (r *Reader) AnswerBuffer(from *Source, f *wire.Frame, n int) []byte {
 		!q.consecutive() {
 		return nil
 	}
-	if f.Flags&wire.FlagPacked != 0 {
+	if f.Flags&(wire.FlagPacked|wire.FlagBF16|wire.FlagInt8) != 0 {
 		return nil // unpacked there later: see values
 	}
 	if q.shard.source != from || q.shard.epoch != f.Epoch {
@@ -216,6 +216,10 @@ func (in *answerStore) refresh(values []float32) {
 	for i := range in.rows.Count {
 		row := in.rows.ID(i)
 		if at := cc.find(row); at >= 0 && (cc.read[at] == nil || !cc.contents(at).newer(in.c)) {
+			if in.encoding != perdure.EncodingFloat32 {
+				cc.read[at] = nil // a cached row is never rounded; tables that may be read so push no rows
+				continue
+			}
 			had := cc.read[at]
 			cc.read[at] = in.c
 			copy(cc.row(at), values[i*cc.dim:])

@@ -33,11 +33,12 @@ type request struct {
 	sent  int     // number of times
 	calls []*Call // calls that wait for it
 
-	dst       []float32 // receives the rows; nil: into the cache only
-	pass      bool      // the rows do not go into the cache
-	receiving *Source   // the answer is being received from this connection into dst
-	to        int       // index of the first row in dst
-	at        []int32   // for a list: the index of each row in dst
+	dst       []float32        // receives the rows; nil: into the cache only
+	pass      bool             // the rows do not go into the cache
+	encoding  perdure.Encoding // of the answer
+	receiving *Source          // the answer is being received from this connection into dst
+	to        int              // index of the first row in dst
+	at        []int32          // for a list: the index of each row in dst
 
 	ids     []perdure.RowID // memory for rows.IDs
 	payload []byte          // set once it was sent
@@ -151,6 +152,7 @@ func (r *requests) send(q *request) {
 	if q.kind == wire.KindGet && q.table.subscribes && q.toCache() {
 		f.Flags |= wire.FlagSubscribe
 	}
+	f.Flags |= wire.FlagOf(q.encoding)
 	q.sent++
 	q.drops = q.shard.drops
 	r.due.Frames = append(r.due.Frames, f)
@@ -243,20 +245,21 @@ func (q *request) consecutive() bool {
 
 // Call is one read. It is done once all its requests are answered.
 type Call struct {
-	r     *Reader
-	t     *Table          // nil: not a read of a table
-	dst   []float32       // receives the rows
-	pass  bool            // fetched rows do not go into the cache
-	left  int             // number of unanswered requests
-	again bool            // some rows are only in the cache now, or were not fresh enough: read again
-	made  []*request      // the requests of this call
-	open  []*request      // by shard: rows are still being added; nil: none
-	saved [][]byte        // answers to KindLoad
-	ids   []perdure.RowID // answer to KindScan
-	count int             // for KindScan: number of rows that the shard stores
-	life  int             // the reader's lives when it started
-	clock perdure.Clock   // the reader's clock when it started; clocks may end while it waits
-	seen  []readRecord    // contents of the rows read
+	r        *Reader
+	t        *Table           // nil: not a read of a table
+	dst      []float32        // receives the rows
+	pass     bool             // fetched rows do not go into the cache
+	encoding perdure.Encoding // of the answers; if they are rounded, the cache is not used
+	left     int              // number of unanswered requests
+	again    bool             // some rows are only in the cache now, or were not fresh enough: read again
+	made     []*request       // the requests of this call
+	open     []*request       // by shard: rows are still being added; nil: none
+	saved    [][]byte         // answers to KindLoad
+	ids      []perdure.RowID  // answer to KindScan
+	count    int              // for KindScan: number of rows that the shard stores
+	life     int              // the reader's lives when it started
+	clock    perdure.Clock    // the reader's clock when it started; clocks may end while it waits
+	seen     []readRecord     // contents of the rows read
 
 	held   uint64 // microseconds for which a server held an answer back
 	pushed bool   // it waited for a push
@@ -274,7 +277,7 @@ func (r *Reader) newCall(t *Table, dst []float32) *Call {
 	// Assign the fields separately: a call that finds everything in the cache is so short that writing a whole Call,
 	// which is mostly zero already, made it a twentieth slower. open is all nil: see Free.
 	c.t, c.dst, c.life, c.clock = t, dst, r.lives, r.clock()
-	c.pass, c.left, c.again = false, 0, false
+	c.pass, c.encoding, c.left, c.again = false, perdure.EncodingFloat32, 0, false
 	c.saved, c.ids, c.count = nil, nil, 0
 	c.held, c.pushed, c.late = 0, false, 0
 	c.made, c.seen = c.made[:0], c.seen[:0]

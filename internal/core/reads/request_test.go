@@ -13,7 +13,8 @@ func TestCallIsAsNew(t *testing.T) {
 	c := r.newCall(nil, nil)
 	*c = Call{
 		r: r, t: &Table{}, dst: []float32{1}, pass: true, left: 1, again: true, made: []*request{{}}, open: c.open,
-		saved: [][]byte{{1}}, ids: []perdure.RowID{1}, count: 1, life: 7, clock: 7, seen: []readRecord{{n: 1}},
+		encoding: perdure.EncodingInt8,
+		saved:    [][]byte{{1}}, ids: []perdure.RowID{1}, count: 1, life: 7, clock: 7, seen: []readRecord{{n: 1}},
 		held: 1, pushed: true, late: 1,
 	}
 	used := reflect.ValueOf(c).Elem()

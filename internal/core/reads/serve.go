@@ -97,6 +97,26 @@ func (t *Table) Read(rows *wire.Rows, dst []float32, own OwnUpdates) *Call {
 	} else {
 		t.collectList(c, rows, own)
 	}
+	return c.request()
+}
+
+// ReadRounded requests a run of rows, which servers round as e says. The table must not push rows. Otherwise it is like
+// Read.
+func (r *Reader) ReadRounded(t *Table, rows *wire.Rows, dst []float32, e perdure.Encoding) *Call {
+	c := r.newCall(t, dst)
+	c.pass, c.encoding = true, e
+	for i := 0; i < rows.Count; {
+		first := rows.First + perdure.RowID(i)
+		p := t.shardOf(first)
+		n := min(rows.Count-i, p.rows-int(first-p.first))
+		t.requestRun(c, p, first, n, i)
+		i += n
+	}
+	return c.request()
+}
+
+// request enqueues the requests that were still open for more rows.
+func (c *Call) request() *Call {
 	for s, q := range c.open {
 		if q != nil {
 			c.open[s] = nil
@@ -269,7 +289,7 @@ func (t *Table) requestRow(c *Call, p *tableShard, row perdure.RowID, to int) {
 // begin starts a request for rows of a part.
 func (c *Call) begin(p *tableShard, first perdure.RowID, to int) *request {
 	q := c.r.asked.make(wire.KindGet, c.t, p.shard, c.t.need(c.r.clock()))
-	q.rows.First, q.dst, q.to, q.pass = first, c.dst, to, c.pass
+	q.rows.First, q.dst, q.to, q.pass, q.encoding = first, c.dst, to, c.pass, c.encoding
 	c.open[p.shard.id] = q
 	return q
 }

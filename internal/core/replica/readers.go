@@ -22,9 +22,10 @@ type Read struct {
 	Request   uint64        // its number on its connection
 	MinClock  perdure.Clock // the minimum MinClock of the rows
 	Rows      wire.Rows
-	Scan      bool  // ask which rows a sparse table stores, not for their values
-	Subscribe bool  // push later changes of the rows
-	Since     int64 // when it began to wait, in the shell's time; 0: it did not wait
+	Scan      bool             // ask which rows a sparse table stores, not for their values
+	Subscribe bool             // push later changes of the rows
+	Encoding  perdure.Encoding // of the values in the answer
+	Since     int64            // when it began to wait, in the shell's time; 0: it did not wait
 }
 
 // Open is a reader's first request. It is answered once all entries received before it are applied, because a reader

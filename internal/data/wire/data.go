@@ -21,7 +21,8 @@ import (
 //	16      8     run: the first row (basis: the clock; weight: a float64); list: 0
 //	24      8·n   list only: the row ids
 //
-// In an update, 4 is added to the mode if the values are packed: see AppendPackedBlock.
+// In an update, a multiple of 4 is added to the mode if the values are packed or rounded: see AppendPackedBlock and
+// AppendEncodedBlock.
 type Rows struct {
 	Table perdure.TableID
 	First perdure.RowID   // run: the first row
@@ -123,249 +124,6 @@ func rowIDs(src []byte) []perdure.RowID {
 	return ids
 }
 
-// Block is one table's part of an update: rows and their deltas, in row-major order, Dim values each.
-type Block struct {
-	Rows
-	Values []float32
-}
-
-// modePacked is added to the mode of a block's rows if its values are packed: see package packed.
-const modePacked = 4
-
-// AppendPackedBlock appends the encoding of b with its values packed and returns the number of bytes saved compared
-// with AppendBlock. If that is small, it appends nothing and returns 0.
-func AppendPackedBlock(dst []byte, b *Block) (with []byte, saved int) {
-	if !packed.WorthPacking(b.Values) {
-		return dst, 0
-	}
-	start := len(dst)
-	with, ok := packed.Append(AppendBlockHead(dst, b), b.Values)
-	if !ok {
-		return dst, 0
-	}
-	with[start+4] |= modePacked
-	with = pad8(with)
-	return with, rowsBytes + 8*len(b.IDs) + 8 + 4*(len(b.Values)+len(b.Values)%2) - (len(with) - start)
-}
-
-// AppendBlock appends the encoding of b: its rows, the number of values as 8 bytes, and the values as float32.
-func AppendBlock(dst []byte, b *Block) []byte {
-	dst = AppendBlockHead(dst, b)
-	dst = AppendFloats(dst, b.Values)
-	return pad8(dst)
-}
-
-// AppendBlockHead appends the encoding of b without its values, which must follow as the end of the payload.
-func AppendBlockHead(dst []byte, b *Block) []byte {
-	dst = AppendRows(dst, &b.Rows)
-	return binary.LittleEndian.AppendUint64(dst, uint64(len(b.Values)))
-}
-
-// AppendStateBlock appends the state that a slot saves with its update.
-func AppendStateBlock(dst, state []byte) []byte {
-	r := Rows{Table: stateBlock, Count: len(state)}
-	dst = AppendRows(dst, &r)
-	dst = append(dst, state...)
-	return pad8(dst)
-}
-
-// AppendBasisBlock appends what an update was computed from: the smallest MinClock (≥ 0) of the rows, and how many of
-// the slot's own earlier clocks they did not contain. If an update has this block, it is in the last part.
-func AppendBasisBlock(dst []byte, basis, lag perdure.Clock) []byte {
-	return AppendRows(dst, &Rows{Table: basisBlock, First: perdure.RowID(basis), Count: int(lag)})
-}
-
-// AppendOutageBlock appends a block that says that an update was computed from rows that were read while their shard
-// was unavailable. If an update has this block, it is in the last part.
-func AppendOutageBlock(dst []byte) []byte { return AppendRows(dst, &Rows{Table: outageBlock}) }
-
-// modeWeight marks a block without rows that gives an update's weight for its table.
-const modeWeight = 2
-
-// AppendWeightBlock appends the weight of an update for a table that combines updates by weight. If an update has this
-// block, it is in the last part.
-func AppendWeightBlock(dst []byte, t perdure.TableID, weight float64) []byte {
-	dst = AppendRows(dst, &Rows{Table: t, First: perdure.RowID(math.Float64bits(weight))})
-	binary.LittleEndian.PutUint32(dst[len(dst)-rowsBytes+4:], modeWeight)
-	return dst
-}
-
-// pad8 pads dst so that the next bytes are aligned to 8 from the payload's start.
-func pad8(dst []byte) []byte {
-	for len(dst)%8 != 0 {
-		dst = append(dst, 0)
-	}
-	return dst
-}
-
-// Blocks reads the payload of an update, block by block:
-//
-//	for b := wire.ReadBlocks(payload); b.Next(); {
-//		… b.Block …
-//	}
-//
-// Afterwards b.Err reports whether the payload was valid. Ids, values and state alias the payload.
-type Blocks struct {
-	Rows                    // of the current block
-	Sent      []float32     // its values; if packed, only the nonzero ones that are transmitted
-	Len       int           // number of values, including omitted ones
-	State     []byte        // the slot's state; nil if not seen so far
-	Basis     perdure.Clock // MinClock of the oldest row that the update was computed from; NoBasis if not seen so far
-	Lag       perdure.Clock // number of the slot's own clocks that the rows did not contain
-	InOutage  bool          // the rows were read while the shard was unavailable
-	Weight    float64       // of a block without rows: the update's weight for its table; 0: the block has rows
-	block     Block         // returned by Unpack
-	packed    []byte        // the current block's packed values; nil if not packed
-	maxPacked int           // max number of packed values in the rest of the payload
-	rest      []byte
-	size      int
-	err       error
-}
-
-// maxPackedValues is the max number of packed values in one payload, including omitted ones: unpacked they would also
-// fit in one. It keeps a few received bytes from expanding to much memory.
-const maxPackedValues = MaxPayload / 4
-
-// ReadBlocks returns a reader of a payload.
-func ReadBlocks(payload []byte) Blocks {
-	return Blocks{rest: payload, size: len(payload), maxPacked: maxPackedValues, Basis: NoBasis}
-}
-
-// Unpack returns the current block with all its values. It unpacks packed values into room, growing it if necessary;
-// the next call reuses it. If room is nil, it allocates.
-func (b *Blocks) Unpack(room *[]float32) *Block {
-	b.block = Block{b.Rows, b.Sent}
-	if b.packed == nil {
-		return &b.block
-	}
-	if room == nil {
-		room = new([]float32)
-	}
-	if cap(*room) < b.Len {
-		*room = make([]float32, b.Len)
-	}
-	b.block.Values = (*room)[:b.Len]
-	packed.Expand(b.block.Values, b.packed)
-	return &b.block
-}
-
-// Index returns the index in the block of the k-th transmitted value.
-func (b *Blocks) Index(k int) int {
-	if b.packed == nil {
-		return k
-	}
-	return packed.Index(b.packed, k)
-}
-
-// Err returns the reason why Next returned false, or nil at the payload's end.
-func (b *Blocks) Err() error { return b.err }
-
-// Next reads the next table's block and reports whether there is one.
-func (b *Blocks) Next() bool {
-	b.Weight = 0
-	for b.err == nil && len(b.rest) > 0 {
-		mode := uint32(0)
-		if len(b.rest) >= rowsBytes {
-			mode = binary.LittleEndian.Uint32(b.rest[4:])
-		}
-		var src []byte
-		switch mode {
-		case modeWeight:
-			return b.weight()
-		case modePacked, modePacked + 1:
-			if src, b.err = parseRowList(b.rest, &b.Rows, mode-modePacked); b.err == nil {
-				b.packedValues(src)
-			}
-			return b.err == nil
-		}
-		if src, b.err = ParseRows(b.rest, &b.Rows); b.err != nil {
-			return false
-		}
-		switch {
-		case b.Table == basisBlock:
-			b.Basis, b.Lag, b.rest = perdure.Clock(b.First), perdure.Clock(b.Count), src
-			if b.IDs != nil || b.Basis < 0 {
-				b.err = fmt.Errorf("%w: invalid MinClock %d as the basis of an update", ErrPayload, b.Basis)
-			}
-			continue
-		case b.Table == outageBlock:
-			if b.InOutage, b.rest = true, src; b.IDs != nil || b.First != 0 || b.Count != 0 {
-				b.err = fmt.Errorf("%w: the block that marks an unavailable shard contains rows", ErrPayload)
-			}
-			continue
-		case b.Table != stateBlock:
-			b.values(src)
-			return b.err == nil
-		}
-		if b.Count < 0 || b.Count > len(src) {
-			b.err = fmt.Errorf("%w: slot state of %d bytes announced, but only %d present", ErrPayload, b.Count,
-				len(src))
-			return false
-		}
-		b.State = src[:b.Count:b.Count]
-		b.rest = skipPad(src[b.Count:], b.size)
-	}
-	return false
-}
-
-// weight reads a block with a weight and reports whether it is valid.
-func (b *Blocks) weight() bool {
-	le := binary.LittleEndian
-	b.Rows = Rows{Table: perdure.TableID(le.Uint32(b.rest)), IDs: []perdure.RowID{}} // an empty list
-	b.Sent, b.Len, b.packed = nil, 0, nil
-	b.Weight = math.Float64frombits(le.Uint64(b.rest[16:]))
-	if err := perdure.ValidateWeight(b.Weight); err != nil || le.Uint64(b.rest[8:]) != 0 {
-		b.err = fmt.Errorf("%w: invalid weight block: weight %v, with %d rows", ErrPayload, b.Weight,
-			le.Uint64(b.rest[8:]))
-	}
-	b.rest = b.rest[rowsBytes:]
-	return b.err == nil
-}
-
-// values reads a block's values.
-func (b *Blocks) values(src []byte) {
-	if len(src) < 8 {
-		b.err = fmt.Errorf("%w: block without values", ErrPayload)
-		return
-	}
-	n := binary.LittleEndian.Uint64(src)
-	src = src[8:]
-	if n > uint64(len(src)/4) {
-		b.err = fmt.Errorf("%w: %d values announced, but only %d bytes present", ErrPayload, n, len(src))
-		return
-	}
-	b.Sent, b.Len, b.packed = Floats(src[:4*n]), int(n), nil
-	b.rest = skipPad(src[4*n:], b.size)
-}
-
-// packedValues reads a block's packed values.
-func (b *Blocks) packedValues(src []byte) {
-	if b.Table >= outageBlock || len(src) < 8 {
-		b.err = fmt.Errorf("%w: a block of packed values is empty", ErrPayload)
-		return
-	}
-	n := binary.LittleEndian.Uint64(src)
-	if n > uint64(b.maxPacked) {
-		b.err = fmt.Errorf("%w: more than %d packed values in one message", ErrPayload, maxPackedValues)
-		return
-	}
-	b.maxPacked -= int(n)
-	values, given, rest, err := packed.Split(src[8:], int(n))
-	if err != nil {
-		b.err = fmt.Errorf("%w: %w", ErrPayload, err)
-		return
-	}
-	b.Sent, b.Len, b.packed = Floats(given), int(n), values
-	b.rest = skipPad(rest, b.size)
-}
-
-// skipPad skips the padding up to the next multiple of 8 from the start of a payload of the given size, whose unread
-// end is rest.
-func skipPad(rest []byte, size int) []byte {
-	at := size - len(rest)
-	return rest[min(len(rest), (8-at%8)%8):]
-}
-
 // Answer is the payload of KindRows, the response to a Get: the values of the requested rows, in the requested order,
 // and how many updates the shard's rows contained then. By offset and size in bytes, for n slots and m values, it
 // consists of:
@@ -377,15 +135,38 @@ func skipPad(rest []byte, size int) []byte {
 //	24      8·n   the applied vector: for each slot, how many of its clocks the rows contained
 //	24+8n   4·m   the values
 //
-// With FlagPacked the values are packed, and take fewer bytes: see package packed.
+// With FlagPacked, FlagBF16 or FlagInt8 the values are packed or rounded, and take fewer bytes: see package packed.
 type Answer struct {
 	State
-	Values []float32 // nil if they are packed: see Unpack
-	packed []byte    // as received
+	Values   []float32 // nil if they are packed or rounded: see Unpack
+	packed   []byte    // as received
+	encoding perdure.Encoding
 }
 
-// Unpack returns the values of an answer, which must be those of rows rows of dim values. It unpacks packed values into
-// room, growing it if necessary.
+// EncodingOf returns the encoding that the flags of a Get or of Rows name.
+func EncodingOf(flags uint16) perdure.Encoding {
+	switch {
+	case flags&FlagInt8 != 0:
+		return perdure.EncodingInt8
+	case flags&FlagBF16 != 0:
+		return perdure.EncodingBF16
+	}
+	return perdure.EncodingFloat32
+}
+
+// FlagOf returns the flag that names an encoding. Reads have no 2bit.
+func FlagOf(e perdure.Encoding) uint16 {
+	switch e {
+	case perdure.EncodingBF16:
+		return FlagBF16
+	case perdure.EncodingInt8:
+		return FlagInt8
+	}
+	return 0
+}
+
+// Unpack returns the values of an answer, which must be those of rows rows of dim values. It unpacks or decodes values
+// into room, growing it if necessary.
 func (a *Answer) Unpack(rows, dim int, room *[]float32) ([]float32, error) {
 	most := MaxPayload / 4 / dim
 	if a.packed == nil || rows > most {
@@ -396,7 +177,13 @@ func (a *Answer) Unpack(rows, dim int, room *[]float32) ([]float32, error) {
 		return a.Values, nil
 	}
 	n := rows * dim
-	values, _, rest, err := packed.Split(a.packed, n)
+	var values, rest []byte
+	var err error
+	if a.encoding == perdure.EncodingFloat32 {
+		values, _, rest, err = packed.Split(a.packed, n)
+	} else {
+		values, rest, err = packed.SplitEncoded(a.packed, a.encoding, rows, dim)
+	}
 	if err == nil && len(rest) > 0 {
 		err = fmt.Errorf("%d extra bytes follow the values", len(rest))
 	}
@@ -407,11 +194,15 @@ func (a *Answer) Unpack(rows, dim int, room *[]float32) ([]float32, error) {
 		*room = make([]float32, n)
 	}
 	all := (*room)[:n]
-	packed.Expand(all, values)
+	if a.encoding == perdure.EncodingFloat32 {
+		packed.Expand(all, values)
+	} else {
+		packed.Decode(all, a.encoding, dim, values)
+	}
 	return all, nil
 }
 
-// IsPacked reports whether the answer's values are packed.
+// IsPacked reports whether the answer's values are packed or rounded.
 func (a *Answer) IsPacked() bool { return a.packed != nil }
 
 // State describes the updates that an answer's rows contain.
@@ -471,12 +262,16 @@ func ParseAnswer(f *Frame, a *Answer) error {
 
 // setValues sets the values: the rest of the payload, or its body.
 func (a *Answer) setValues(src []byte, f *Frame) error {
-	a.Values, a.packed = nil, nil
+	a.Values, a.packed, a.encoding = nil, nil, EncodingOf(f.Flags)
 	if body := f.Body; len(body) > 0 {
 		if len(src) > 0 {
 			return fmt.Errorf("%w: %d extra bytes between the head and the body of an answer", ErrPayload, len(src))
 		}
 		src = body
+	}
+	if a.encoding != perdure.EncodingFloat32 {
+		a.packed = src[:len(src):len(src)]
+		return nil
 	}
 	if len(src)%4 != 0 {
 		return fmt.Errorf("%w: %d bytes of values, not a multiple of 4", ErrPayload, len(src))

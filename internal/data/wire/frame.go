@@ -6,7 +6,7 @@
 // superseded process without decoding the payload.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (15)
+//	 4      1     version of this format (16)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes
@@ -37,7 +37,7 @@ import (
 
 const (
 	// Version is the version of the message format. Peers with another version are rejected.
-	Version = 15
+	Version = 16
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload is the max size of a frame's payload in bytes. A receiver closes the connection of a peer that
@@ -166,6 +166,10 @@ const (
 	FlagCatchingUp uint16 = 1 << 7
 	// FlagPacked says that the values of a Rows or Push frame are packed.
 	FlagPacked uint16 = 1 << 8
+	// FlagBF16 and FlagInt8 ask, of a Get, for rounded values, and say, of Rows, that they are rounded. An answer may
+	// have neither flag, although its request had one: see [EncodingOf].
+	FlagBF16 uint16 = 1 << 9
+	FlagInt8 uint16 = 1 << 10
 )
 
 // Header is a frame's fixed part. See the package comment for its layout.

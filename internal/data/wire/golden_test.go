@@ -153,6 +153,19 @@ func mostlyZeros() []float32 {
 	return v
 }
 
+// roundedBlock returns the encoding of a block with rounded values.
+func roundedBlock(b *Block, e perdure.Encoding) []byte {
+	values := packed.AppendEncoded(nil, e, len(b.Values)/b.Count, b.Values)
+	return AppendEncodedBlock(nil, &b.Rows, e, len(b.Values), values)
+}
+
+// rounded returns a block with its values as their encoding rounds them.
+func rounded(b Block, e perdure.Encoding) Block {
+	b.Values = slices.Clone(b.Values)
+	packed.Round(b.Values, e, len(b.Values)/b.Count)
+	return b
+}
+
 // packedOf appends packed values to the head of an answer.
 func packedOf(head []byte, values []float32) []byte {
 	all, _ := packed.Append(head, values)
@@ -190,6 +203,7 @@ var sampleTable = perdure.TableSpec{
 	Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
 	Sparse:      true, Evict: 50, NonFinite: perdure.AllowNonFinite, Distance: perdure.DistanceTV,
 	Combine:   perdure.CombineMean,
+	Encoding:  perdure.EncodingInt8,
 	Transient: true, Whole: true, Shard: 3,
 }
 
@@ -352,7 +366,31 @@ func parseIDs(f *Frame) any {
 	return storedIDs{stored, ids}
 }
 
-func dataSamples() []sample {
+func dataSamples() []sample { return append(plainSamples(), roundedSamples()...) }
+
+// roundedSamples are those with rounded values.
+func roundedSamples() []sample {
+	a := Block{Rows{Table: 1, First: 100, Count: 2}, []float32{1, -2.5, 3e-10, 4e10}}
+	b := Block{Rows{Table: 2, Count: 3, IDs: []perdure.RowID{7, 3, 1 << 40}}, []float32{0.5, 1.5, 2.5}}
+	zeros := Block{Rows{Table: 4, Count: 2, IDs: []perdure.RowID{9, 2}}, mostlyZeros()}
+	state := State{Seq: 99, WaitedMicros: 1500, Applied: []perdure.Clock{10, 11, 12}}
+	return []sample{
+		data("update-rounded", KindUpdate, 0, slices.Concat(roundedBlock(&a, perdure.EncodingBF16),
+			roundedBlock(&b, perdure.EncodingInt8), roundedBlock(&zeros, perdure.Encoding2Bit)),
+			blocks{Blocks: []Block{
+				rounded(a, perdure.EncodingBF16), rounded(b, perdure.EncodingInt8),
+				rounded(zeros, perdure.Encoding2Bit),
+			}}, parseBlocks),
+		data("rows-bf16", KindRows, FlagBF16,
+			packed.AppendEncoded(AppendState(nil, &state), perdure.EncodingBF16, packedValues/2, zeros.Values),
+			Answer{State: state, Values: rounded(zeros, perdure.EncodingBF16).Values}, parseAnswer),
+		data("rows-int8", KindRows, FlagInt8,
+			packed.AppendEncoded(AppendState(nil, &state), perdure.EncodingInt8, packedValues/2, zeros.Values),
+			Answer{State: state, Values: rounded(zeros, perdure.EncodingInt8).Values}, parseAnswer),
+	}
+}
+
+func plainSamples() []sample {
 	counts := protocol.Counts{Staged: 1236, Ticked: 1235, Applied: 1234, Seen: 1233}
 	run := Rows{Table: 1, First: 100, Count: 2}
 	list := Rows{Table: 2, Count: 3, IDs: []perdure.RowID{7, 3, 1 << 40}}

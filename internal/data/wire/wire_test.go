@@ -406,6 +406,34 @@ func TestOtherVersions(t *testing.T) {
 	}
 }
 
+// TestRoundedBlocksAreBounded: blocks of rounded values are rejected if they are incomplete, do not fit their rows, or
+// announce more values than would fit as float32.
+func TestRoundedBlocksAreBounded(t *testing.T) {
+	head := func(mode byte, table perdure.TableID, rows int, n uint64) []byte {
+		b := AppendRows(nil, &Rows{Table: table, Count: rows})
+		b[4] |= mode
+		return binary.LittleEndian.AppendUint64(b, n)
+	}
+	for what, payload := range map[string][]byte{
+		"too many":               append(head(mode2Bit, 1, 1<<12, maxPackedValues+1<<12), make([]byte, 1<<20)...),
+		"no rows":                append(head(modeBF16, 1, 0, 2), make([]byte, 8)...),
+		"fewer values than rows": append(head(modeBF16, 1, 4, 2), make([]byte, 8)...),
+		"rows of broken size":    append(head(modeInt8, 1, 2, 3), make([]byte, 16)...),
+		"too few bytes":          append(head(modeInt8, 1, 1, 8), make([]byte, 11)...),
+		"a NaN":                  append(head(modeBF16, 1, 1, 1), 0xc0, 0x7f, 0, 0, 0, 0, 0, 0),
+		"saved state":            append(head(modeBF16, stateBlock, 1, 1), make([]byte, 8)...),
+		"a weight":               append(head(modeBF16|modeWeight, 1, 1, 1), make([]byte, 8)...),
+		"an unknown mode":        append(head(20, 1, 1, 1), make([]byte, 8)...),
+	} {
+		b := ReadBlocks(payload)
+		for b.Next() {
+		}
+		if !errors.Is(b.Err(), ErrPayload) {
+			t.Errorf("%s: %v", what, b.Err())
+		}
+	}
+}
+
 // TestPackedBlocksAreBounded: a payload that announces more packed values than would fit unpacked is rejected before
 // any is unpacked, even if only several blocks together exceed the limit. Incomplete packed values and those without a
 // table are also rejected.

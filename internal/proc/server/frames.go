@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/packed"
 	"github.com/perdure/perdure/internal/data/table"
@@ -24,14 +25,16 @@ func (b *frameBuffers) Counts(f *wire.Frame, counts protocol.Counts) {
 	f.Payload, f.Release = a.head, a
 }
 
-// Rows fills f with the current values of rows as the answer to a read. The rows must have been checked.
-func (b *frameBuffers) Rows(f *wire.Frame, state *wire.State, rows *wire.Rows, p *table.Part) {
-	b.fill(f, rows, p, func(head []byte) []byte { return wire.AppendState(head, state) })
+// Rows fills f with the current values of rows, rounded as e says, as the answer to a read. The rows must have been
+// checked.
+func (b *frameBuffers) Rows(f *wire.Frame, state *wire.State, rows *wire.Rows, e perdure.Encoding, p *table.Part) {
+	b.fill(f, rows, e, p, func(head []byte) []byte { return wire.AppendState(head, state) })
 }
 
 // Push fills f with a push of the current values of rows.
 func (b *frameBuffers) Push(f *wire.Frame, state *wire.State, rows *wire.Rows, p *table.Part) {
-	b.fill(f, rows, p, func(head []byte) []byte { return wire.AppendPushHead(head, state, rows) })
+	head := func(head []byte) []byte { return wire.AppendPushHead(head, state, rows) }
+	b.fill(f, rows, perdure.EncodingFloat32, p, head)
 }
 
 // PushEnd fills f with the end of a round of pushes, without rows.
@@ -41,9 +44,11 @@ func (b *frameBuffers) PushEnd(f *wire.Frame, state *wire.State) {
 	f.Payload, f.Release = a.head, a
 }
 
-// fill puts rows into a frame after a head. It packs them if most of their values are 0. Otherwise it lends a long run
-// from table memory and gathers other rows.
-func (b *frameBuffers) fill(f *wire.Frame, rows *wire.Rows, p *table.Part, head func([]byte) []byte) {
+// fill puts rows into a frame after a head. It rounds them as e says, unless some are not finite, or packs them if most
+// of their values are 0. Otherwise it lends a long run from table memory and gathers other rows.
+func (b *frameBuffers) fill(
+	f *wire.Frame, rows *wire.Rows, e perdure.Encoding, p *table.Part, head func([]byte) []byte,
+) {
 	n := rows.Count * p.Spec.Dim
 	lent := rows.IDs == nil && 4*n >= lentBytes
 	var values []float32
@@ -60,6 +65,11 @@ func (b *frameBuffers) fill(f *wire.Frame, rows *wire.Rows, p *table.Part, head 
 	}
 	a.head = head(a.head[:0])
 	f.Release = a
+	if e != perdure.EncodingFloat32 && table.FirstNonFinite(values) < 0 {
+		a.head = packed.AppendEncoded(a.head, e, p.Spec.Dim, values)
+		f.Payload, f.Flags = a.head, f.Flags|wire.FlagOf(e)
+		return
+	}
 	if packed.WorthPacking(values) {
 		with, ok := packed.Append(a.head, values)
 		if a.head = with; ok {

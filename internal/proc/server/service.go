@@ -81,7 +81,7 @@ func (sv *service) rejectTorn(t *replica.Torn) {
 func (sv *service) get(c *conn, f *wire.Frame, rows *wire.Rows) error {
 	rd := replica.Read{
 		Reader: &c.Reader, Scan: f.Kind == wire.KindScan, Request: f.Request, MinClock: f.Clock, Rows: *rows,
-		Subscribe: f.Flags&wire.FlagSubscribe != 0,
+		Subscribe: f.Flags&wire.FlagSubscribe != 0, Encoding: wire.EncodingOf(f.Flags),
 	}
 	now, err := sv.rep.Read(&rd)
 	switch {
@@ -146,7 +146,7 @@ func rowsFrame(f *wire.Frame, b *frameBuffers, st *replica.State, rd *replica.Re
 	if rd.Since != 0 {
 		state.WaitedMicros = uint64(max(0, time.Duration(now-rd.Since).Microseconds()))
 	}
-	b.Rows(f, &state, &rd.Rows, st.Parts()[rd.Rows.Table])
+	b.Rows(f, &state, &rd.Rows, rd.Encoding, st.Parts()[rd.Rows.Table])
 }
 
 // idsFrame fills a frame with the answer to a scan: the ids of the rows that a sparse table stores.

@@ -19,7 +19,8 @@ func (a *Agent) execute(ctx, life context.Context, c *worker.Client, r *request)
 	switch r.op {
 	case opTable:
 		return a.table(ctx, c, r.text)
-	case opGetRun, opGetRows, opIncRun, opIncRows, opPrefetch, opFlush, opForget, opWeigh, opStored, opDeltas:
+	case opGetRun, opGetRows, opIncRun, opIncRows, opPrefetch, opFlush, opForget, opWeigh, opStored, opDeltas,
+		opRound:
 		t := a.tableAt(r.table)
 		if t == nil {
 			return failed(usageErrorf("table %d does not exist", r.table))
@@ -148,16 +149,9 @@ func (a *Agent) rows(ctx context.Context, c *worker.Client, t *worker.Table, r *
 	first := perdure.RowID(r.args[1])
 	switch r.op {
 	case opGetRun:
-		if r.args[3] != 0 {
-			var end func()
-			ctx, end = a.untilCopyWanted(ctx, c)
-			defer end()
-		}
-		oldest, newest, err := t.GetRunAt(ctx, first, values)
-		if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errCopyWanted) {
-			err = errCopyWanted
-		}
-		return answer(err, int64(oldest), int64(newest))
+		return a.getRun(ctx, c, t, first, values, r.args[3])
+	case opRound:
+		return answer(t.Round(values))
 	case opIncRun:
 		return answer(t.IncRun(first, values))
 	}
@@ -174,6 +168,31 @@ func (a *Agent) rows(ctx context.Context, c *worker.Client, t *worker.Table, r *
 		return answer(t.IncRows(list, values))
 	}
 	return answer(t.Prefetch(list))
+}
+
+// getRun reads a run of rows into values.
+func (a *Agent) getRun(
+	ctx context.Context, c *worker.Client, t *worker.Table, first perdure.RowID, values []float32, flags int64,
+) reply {
+	if flags&untilCopy != 0 {
+		var end func()
+		ctx, end = a.untilCopyWanted(ctx, c)
+		defer end()
+	}
+	var oldest, newest perdure.Clock
+	var err error
+	switch {
+	case flags&asBF16 != 0:
+		oldest, newest, err = t.GetRunRounded(ctx, first, values, perdure.EncodingBF16)
+	case flags&asInt8 != 0:
+		oldest, newest, err = t.GetRunRounded(ctx, first, values, perdure.EncodingInt8)
+	default:
+		oldest, newest, err = t.GetRunAt(ctx, first, values)
+	}
+	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errCopyWanted) {
+		err = errCopyWanted
+	}
+	return answer(err, int64(oldest), int64(newest))
 }
 
 // valuesOf returns the values that a call reads or writes.

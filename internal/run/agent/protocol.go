@@ -14,7 +14,7 @@ import (
 
 // Protocol is the version of the socket protocol. Every change increments it, including a new call. Programs with
 // another version are rejected.
-const Protocol = 7
+const Protocol = 8
 
 // A packet on the socket consists of a header and text, of at most maxPacket bytes together. All numbers are
 // little-endian.
@@ -60,6 +60,14 @@ const (
 	opStreamState
 	opStatePiece
 	opCopied
+	opRound
+)
+
+// The flags of opGetRun.
+const (
+	untilCopy = 1 << iota // it ends when another process needs a copy of the shared state
+	asBF16                // servers round the rows
+	asInt8
 )
 
 // request is a call.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
 
-PROTOCOL = 7
+PROTOCOL = 8
 
 (
     HELLO,
@@ -53,11 +53,15 @@ PROTOCOL = 7
     STREAM_STATE,
     STATE_PIECE,
     COPIED,
-) = range(1, 33)
+    ROUND,
+) = range(1, 34)
 
 _HEAD = struct.Struct("<HHIqqqq")
 # The flags of NOW: the program has the shared state of the clock's start; it saves its own state with each update.
 MARKS, SAVES_OWN = 1, 2
+# The flags of GET_RUN.
+UNTIL_COPY = 1
+AS = {None: 0, "bf16": 2, "int8": 4}  # how servers round the rows
 LOADS_COPY, LOADS_OTHER = 1, 2  # what LOAD_STATE loads instead of the slot's own state
 
 _MOST = 64 << 10  # max bytes of a packet
