@@ -112,8 +112,8 @@ func afterBoth(s recovery.Strategy) string {
 	return "as when a server dies"
 }
 
-// TestPage checks that the guide's tables agree with each strategy's answers. It cannot check the promise and the cost,
-// which no answer contains.
+// TestPage checks that the guide's tables agree with each strategy's answers and promise. It cannot check the cost,
+// which no answer contains, nor promises that refer to another row.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -135,6 +135,11 @@ func TestPage(t *testing.T) {
 		want := []string{afterServer(s), afterBoth(s), kept(s.Traits()), saved(s.Traits())}
 		if got := []string{row[2], row[3], costs[i][1], costs[i][2]}; !slices.Equal(got, want) {
 			t.Errorf("%s: %s has\n%q, want\n%q", page, name, got, want)
+		}
+		if text := strings.ToUpper(row[1][:1]) + row[1][1:] + "."; !strings.HasPrefix(row[1], "as `") {
+			if got := recovery.Promise(parse(t, numbers.Replace(name))); got != text {
+				t.Errorf("%s promises %q of %s, and Promise %q", page, text, name, got)
+			}
 		}
 		if got, want := afterWorker(s), workerDies(name); got != want {
 			t.Errorf("%s says of the death of a worker under %s: %q, want %q", page, name, want, got)

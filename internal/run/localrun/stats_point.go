@@ -55,6 +55,25 @@ func (t *jobStats) Point(clock perdure.Clock, since time.Duration, used roleUsag
 	return p
 }
 
+// Clocks returns the clock of every slot; since is the time since the first clock started.
+func (t *jobStats) Clocks(since time.Duration) rundir.ClocksPoint {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := rundir.ClocksPoint{Seconds: since.Seconds(), Clock: t.progress.Clock}
+	for _, d := range t.progress.Members {
+		if d.Role != wire.RoleWorker {
+			continue
+		}
+		for len(p.Slots) <= d.Index {
+			p.Slots = append(p.Slots, rundir.NoProcess)
+		}
+		if d.Process != "" && d.State != "dead" && d.State != "left" {
+			p.Slots[d.Index] = d.Clock
+		}
+	}
+	return p
+}
+
 // rates sets the point's rates since the last sample. If that was too recent, it leaves them to the next point. The
 // caller must hold t.mu.
 func (t *jobStats) rates(p *rundir.SeriesPoint, now sample) {

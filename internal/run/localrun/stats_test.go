@@ -102,6 +102,24 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
+// TestSlotClocks checks that the clock of every slot is recorded, and that a slot without a process has none.
+func TestSlotClocks(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{Slots: 3})
+	slot := func(index int, state string, clock perdure.Clock) wire.MemberProgress {
+		return wire.MemberProgress{
+			Role: wire.RoleWorker, Index: index, Process: "p" + state, State: state, Clock: clock,
+		}
+	}
+	y.RecordProgress(wire.Progress{Clock: 4, Members: []wire.MemberProgress{
+		{Role: wire.RoleServer, Process: "s", State: "alive", Clock: 4},
+		slot(0, "alive", 4), slot(2, "silent", 6), slot(3, "dead", 5),
+	}}, begin)
+	want := rundir.ClocksPoint{Seconds: 2, Clock: 4, Slots: []perdure.Clock{4, rundir.NoProcess, 6, rundir.NoProcess}}
+	if got := y.Clocks(2 * time.Second); !reflect.DeepEqual(got, want) {
+		t.Errorf("clocks %+v, want %+v", got, want)
+	}
+}
+
 // TestMeasures checks that the counters of worker processes are summed over all of them, by slot where the summary does
 // so, from each process's newest report.
 func TestMeasures(t *testing.T) {

@@ -47,6 +47,7 @@ func (r *Run) onReport(report wire.Report) {
 func (r *Run) onProgress(p wire.Progress) {
 	if r.stats.RecordProgress(p, time.Now()) {
 		r.writePoint(r.Clock())
+		r.checkRecord(r.dir.Clocks(r.stats.Clocks(r.job.Since())))
 	}
 	r.view.Progress(r.displayState())
 	r.targets.update(p.Members, r.showLine)

@@ -134,7 +134,8 @@ func (s *Series) Numbers(column string) (values []float64) {
 
 // FileNames are the names of files and directories of a run in its directory.
 var FileNames = []string{
-	RunFile, eventsFile, seriesFile, summaryFile, logsDir, checkpointDir, lockName, "registry", "control", "secret",
+	RunFile, eventsFile, seriesFile, clocksFile,
+	summaryFile, logsDir, checkpointDir, lockName, "registry", "control", "secret",
 	"secret.servers", ModelFile, "log", "snapshots",
 	TargetsFile,
 }

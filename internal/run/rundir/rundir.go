@@ -4,6 +4,7 @@
 //	run.json       settings; replaced as a whole
 //	events.jsonl   events, one JSON object per line
 //	series.csv     measurements over time, one row per point
+//	clocks.csv     the clock of every slot over time
 //	summary.json   result; written once, as a whole
 //	logs/          one file for each process
 //	checkpoint/    the job's checkpoints
@@ -37,6 +38,7 @@ const (
 	RunFile       = "run.json"
 	eventsFile    = "events.jsonl"
 	seriesFile    = "series.csv"
+	clocksFile    = "clocks.csv"
 	summaryFile   = "summary.json"
 	logsDir       = "logs"
 	checkpointDir = "checkpoint"
@@ -52,12 +54,25 @@ type Dir struct {
 	mu     sync.Mutex // guards the files: one line at a time
 	events lines
 	series lines
+	clocks lines
 }
 
 // lines is a file that lines are appended to.
 type lines struct {
 	*os.File
 	pending []byte // lines that did not fit on the disk
+}
+
+// record is a file of lines and how it starts.
+type record struct {
+	to           *lines
+	name, header string
+}
+
+func (d *Dir) records() []record {
+	return []record{
+		{&d.events, eventsFile, ""}, {&d.series, seriesFile, seriesHeader}, {&d.clocks, clocksFile, clocksHeader},
+	}
 }
 
 // maxPending limits how many bytes of lines wait for disk space, for each file.
@@ -78,22 +93,22 @@ func Create(path string) (*Dir, error) {
 			return nil, dirError(path, err)
 		}
 	}
-	var err error
-	if d.events.File, err = create(path, eventsFile); err != nil {
-		return nil, err
-	}
-	if d.series.File, err = create(path, seriesFile); err != nil {
-		return nil, errors.Join(err, d.events.Close())
-	}
-	if err := d.append(&d.series, []byte(seriesHeader+"\n")); err != nil {
-		return nil, errors.Join(err, d.Close())
+	for _, l := range d.records() {
+		var err error
+		if l.to.File, err = create(path, l.name); err == nil && l.header != "" {
+			err = d.append(l.to, []byte(l.header+"\n"))
+		}
+		if err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
 	}
 	return d, nil
 }
 
 // initialEntries lists the entries that may be in the directory of a run that has not started.
 var initialEntries = []string{
-	lockName, logsDir, checkpointDir, eventsFile, seriesFile, "secret", "secret.servers", "control", "log", "snapshots",
+	lockName, logsDir, checkpointDir, eventsFile, seriesFile, clocksFile,
+	"secret", "secret.servers", "control", "log", "snapshots",
 }
 
 // RemoveIncomplete removes the remains of an interrupted Create. They lack run.json, which is written last. begun
@@ -140,17 +155,25 @@ func Reopen(path string) (*Dir, error) {
 		}
 		return nil, dirError(path, err)
 	}
-	for _, l := range []struct {
-		to   *lines
-		name string
-	}{{&d.events, eventsFile}, {&d.series, seriesFile}} {
-		f, err := os.OpenFile(filepath.Join(path, l.name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
-		if err != nil {
-			return nil, errors.Join(dirError(path, err), d.releaseLock())
+	for _, l := range d.records() {
+		if err := l.reopen(d); err != nil {
+			return nil, errors.Join(err, d.releaseLock())
 		}
-		l.to.File = f
 	}
 	return d, nil
+}
+
+// reopen opens the file of a run that continues, and writes the header if an older program did not.
+func (l *record) reopen(d *Dir) (err error) {
+	l.to.File, err = os.OpenFile(filepath.Join(d.path, l.name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+	if err != nil {
+		return dirError(d.path, err)
+	}
+	info, err := l.to.Stat()
+	if err != nil || info.Size() > 0 || l.header == "" {
+		return err
+	}
+	return d.append(l.to, []byte(l.header+"\n"))
 }
 
 // makeEmpty creates the directory unless it exists and is empty.
@@ -293,7 +316,7 @@ func (l *lines) write() error {
 func (d *Dir) DiskFull() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.events.pending)+len(d.series.pending) > 0
+	return len(d.events.pending)+len(d.series.pending)+len(d.clocks.pending) > 0
 }
 
 // Close makes everything that was appended durable and closes the files. Later appends fail.
@@ -304,8 +327,11 @@ func (d *Dir) Close() error {
 	if d.lock != nil {
 		defer func() { _ = d.lock.Close() }() // the lock ends with the process anyway
 	}
-	for _, l := range []*lines{&d.events, &d.series} {
-		for _, do := range []func() error{l.write, l.Sync, l.Close} {
+	for _, l := range d.records() {
+		if l.to.File == nil {
+			continue // Create failed before
+		}
+		for _, do := range []func() error{l.to.write, l.to.Sync, l.to.Close} {
 			if err := do(); err != nil && first == nil {
 				first = fmt.Errorf("rundir: %w", err)
 			}

@@ -69,6 +69,7 @@ func full(t *testing.T, d *Dir) {
 		Seconds: 1, Clock: 6, TrainLoss: new(math.NaN()), TestLoss: new(math.Inf(1)),
 		Backlog: new(false),
 	}))
+	must(t, d.Clocks(ClocksPoint{Seconds: 1, Clock: 6, Slots: []perdure.Clock{6, 9, NoProcess, 5}}))
 	must(t, d.WriteSummary(Summary{
 		Workload: "softmax", Data: "digits", Workers: 2, Servers: 3, Shards: 8,
 		Consistency: perdure.Consistency{Kind: perdure.SSP, Staleness: 2},
@@ -123,7 +124,7 @@ func TestGolden(t *testing.T) {
 		write(t, d)
 		must(t, d.Close())
 		var got bytes.Buffer
-		for _, file := range []string{RunFile, eventsFile, seriesFile, summaryFile} {
+		for _, file := range []string{RunFile, eventsFile, seriesFile, clocksFile, summaryFile} {
 			b, err := os.ReadFile(filepath.Join(d.Path(), file))
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
