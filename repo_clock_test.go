@@ -29,6 +29,8 @@ var wallClocks = map[string]string{
 	"internal/proc/supervisor/probe.go":        "a moment that has passed surely",
 	"internal/proc/transport/memconn.go":       "a place in a round of instants, in tests",
 
+	"internal/run/dashboard/dashboard.go":      "whether a directory belongs to another run",
+	"internal/run/dashboard/sessions.go":       "until when a browser is admitted",
 	"internal/run/study/failurecost/repeat.go": "a name that no other folder has",
 	"internal/run/locate/control.go":           "which run is the newest, where nobody names one",
 	"internal/run/rundir/history.go":           "when a run began, for people",

@@ -93,6 +93,7 @@ var importRanks = map[string]int{
 	"watch":                    8,
 	"store":                    4,
 	"internal/run/runs":        9,
+	"internal/run/dashboard":   9,
 	"internal/run/localrun":    10,
 	"internal/run/bench":       11,
 	"internal/run/study":       10,

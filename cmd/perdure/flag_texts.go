@@ -231,6 +231,9 @@ For example 'kill:server:0@clock:100+2s'.`},
 	"run.file": {"Read the job from a file; see perdure init.", "YAML or JSON. Its keys are the flags' names " +
 		"without dashes, and workload. Flags on the command line override the file."},
 	"run.out": {"The run's directory, empty or new.", "(default runs/NAME-TIME)"},
+	"run.dashboard": {"Show the running job to a browser.", "Prints a link that opens once. The page can also kill, " +
+		"freeze and resume processes. Listens on a free port of this machine unless you name an address; other " +
+		"machines can reach it only with --keys (default none)."},
 	"run.resume": {"Continue an earlier run from where it ended.", "From the last checkpoint in that run's " +
 		"directory, or from its update log, with its settings. --clocks, --servers, --recovery, --mtbf, --until, " +
 		"--eval-every, --fault, --delay, --bandwidth, --listen, --grace, --max-failures, --keep-checkpoints, " +

@@ -99,6 +99,8 @@ var helps = map[string]string{
 		"a NAT. Without a port, that of --listen.",
 	"coordinator_control": "Address of the control API for perdure status and perdure stop (default a free port " +
 		"of this machine, which is written to the file control in --dir).",
+	"coordinator_dashboard": "Show the job to a browser, at a free port of this machine or at this address; perdure " +
+		"dashboard prints a link (default none).",
 	"perdure_host": "Keep the servers and workers of this machine running, in a job on many hosts. On SIGTERM " +
 		"workers leave at the end of a clock, then servers hand over their shards; a second SIGTERM ends all " +
 		"processes immediately.",
@@ -308,6 +310,12 @@ var helps = map[string]string{
 	"programs_rounds":      "Rounds; each is one job and one plain loop",
 	"programs_clocks": "Clocks of each job of mf, cnn, logreg, lda and quadratic. als runs a tenth of them, " +
 		"als-100 a hundredth, and softmax, whose clocks are short, 100 times as many",
+	"perdure_dashboard": "Show a run in a browser. Serves a run that has ended until you press Ctrl-C; prints a new " +
+		"link for one that is running with --dashboard.",
+	"dashboard_run":    "Directory of the run.",
+	"dashboard_listen": "Address for the browser; other machines can reach it only with --keys",
+	"demo_dashboard": "Show one slower run to a browser, as a lecture of a minute in which you can kill processes " +
+		"(default none).",
 	"demo_out":  "Directory for the two runs, empty or new (default a new temporary directory).",
 	"demo_seed": "Seed of all random choices",
 	"fetch_dir": "Directory to put it in, under its own name",

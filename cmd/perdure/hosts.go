@@ -18,16 +18,17 @@ import (
 
 // coordinatorCmd runs a job's coordinator: on its own, or with --run as a child of train or up.
 type coordinatorCmd struct {
-	Folder    string `name:"run" hidden:"" help:"The run's directory." type:"path"`
-	Starts    bool   `name:"starts-workers" hidden:"" help:"The run's parent starts its workers."`
-	Job       string `help:"@coordinator_job" placeholder:"JOB.yaml" type:"path"`
-	Dir       string `help:"@coordinator_dir" placeholder:"DIR" type:"path"`
-	Listen    string `help:"@coordinator_listen" default:"127.0.0.1:7000" placeholder:"HOST:PORT"`
-	Advertise string `help:"@coordinator_advertise" placeholder:"HOST[:PORT]"`
-	Keys      string `env:"PERDURE_KEYS" help:"@keys" placeholder:"DIR" type:"path"`
-	Insecure  bool   `help:"@coordinator_insecure"`
-	Registry  string `help:"@coordinator_registry" placeholder:"URL"`
-	Control   string `help:"@coordinator_control" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Folder    string        `name:"run" hidden:"" help:"The run's directory." type:"path"`
+	Starts    bool          `name:"starts-workers" hidden:"" help:"The run's parent starts its workers."`
+	Job       string        `help:"@coordinator_job" placeholder:"JOB.yaml" type:"path"`
+	Dir       string        `help:"@coordinator_dir" placeholder:"DIR" type:"path"`
+	Listen    string        `help:"@coordinator_listen" default:"127.0.0.1:7000" placeholder:"HOST:PORT"`
+	Advertise string        `help:"@coordinator_advertise" placeholder:"HOST[:PORT]"`
+	Keys      string        `env:"PERDURE_KEYS" help:"@keys" placeholder:"DIR" type:"path"`
+	Insecure  bool          `help:"@coordinator_insecure"`
+	Registry  string        `help:"@coordinator_registry" placeholder:"URL"`
+	Control   string        `help:"@coordinator_control" default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Dashboard dashboardFlag `help:"@coordinator_dashboard" placeholder:"HOST:PORT"`
 	roleFlags
 }
 
@@ -47,7 +48,7 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 	}
 	co := &host.Coordinator{
 		Job: job, Dir: c.Dir, Registry: c.Registry, Advertise: c.Advertise, Control: c.Control, Log: c.log(),
-		Watch: c.observability(),
+		Watch: c.observability(), Dashboard: string(c.Dashboard),
 		Reach: settings.Reach{Listen: c.Listen, Keys: absolute(c.Keys), Insecure: c.Insecure},
 	}
 	return c.withExitCode(ctx, co.Run(ctx))

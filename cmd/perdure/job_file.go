@@ -28,7 +28,10 @@ type jobFile struct {
 }
 
 // excludedFromFiles are flags that are not allowed in a job file: they concern a single run of it.
-var excludedFromFiles = []string{"file", "resume", "fork", "from", "quiet", "json", "help", "help-all", "version"}
+var excludedFromFiles = []string{
+	"file", "resume", "fork", "from", "quiet", "json", "dashboard", "help", "help-all",
+	"version",
+}
 
 // workloadKey is the key of the workload, which is not a flag.
 const workloadKey = "workload"

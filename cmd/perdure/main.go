@@ -55,8 +55,7 @@ type cli struct {
 	Predict    predictCmd     `cmd:"" help:"@perdure_predict"`
 	Runs       runsCmds       `cmd:"" help:"List, show, export and delete runs."`
 	Study      studyCmds      `cmd:"" help:"@perdure_study"`
-	Report     reportCmd      `cmd:"" help:"@perdure_report"`
-	Status     statusCmd      `cmd:"" help:"Show the status of a running job."`
+	Views      viewCmds       `embed:""`
 	Fault      faultCmd       `cmd:"" help:"Inject a failure into a running job."`
 	Stop       stopCmd        `cmd:"" help:"@perdure_stop"`
 	Roles      roleCmds       `embed:""`
@@ -75,6 +74,13 @@ type cli struct {
 	Completion kongcompletion.Completion `cmd:"" help:"Print how to enable shell completion."`
 
 	BenchPeer benchPeerCmd `cmd:"" hidden:"" help:"Serve the raw exchanges of perdure bench."`
+}
+
+// viewCmds show runs and jobs.
+type viewCmds struct {
+	Report    reportCmd    `cmd:"" help:"@perdure_report"`
+	Dashboard dashboardCmd `cmd:"" help:"@perdure_dashboard"`
+	Status    statusCmd    `cmd:"" help:"Show the status of a running job."`
 }
 
 // aboutFlags print information about the program and exit.

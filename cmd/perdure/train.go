@@ -26,6 +26,7 @@ type jobFlags struct {
 	File  string                 `short:"f" group:"run" main:"" placeholder:"JOB.yaml"`
 	Asked settings.Flags         `embed:""`
 	Out   string                 `group:"run" main:"" placeholder:"DIR" type:"path"`
+	Live  dashboardFlag          `group:"run" main:"" name:"dashboard" placeholder:"HOST:PORT"`
 	Watch localrun.Observability `embed:""`
 }
 
@@ -71,7 +72,9 @@ func (t *trainCmd) Run(ctx context.Context, k *kong.Context) error {
 	if t.Out == "" {
 		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s", s.Job.Workload, time.Now().Format("20060102-150405.000")))
 	}
-	_, err = runJob(ctx, s, t.Out, t.view(), t.Watch)
+	_, err = runJob(ctx, localrun.Options{
+		Settings: s, Folder: t.Out, View: t.view(), Watched: t.Watch, Live: t.live(),
+	})
 	return err
 }
 
@@ -101,14 +104,11 @@ func (f *outputFlags) view() terminal.View {
 
 // runJob runs a training job to its end and returns its summary. The first signal ends the job gracefully, with a last
 // checkpoint. The second ends it immediately.
-func runJob(
-	ctx context.Context, s settings.Run, out string, view terminal.View, w localrun.Observability,
-) (sum rundir.Summary, err error) {
+func runJob(ctx context.Context, o localrun.Options) (sum rundir.Summary, err error) {
 	atOnce, cancel := untilSecondSignal(ctx)
 	defer cancel()
-	r, err := localrun.Start(ctx, localrun.Options{
-		Settings: s, Folder: out, Workers: true, View: view, Watched: w, Warn: warn,
-	})
+	o.Workers, o.Warn = true, warn
+	r, err := localrun.Start(ctx, o)
 	if err != nil {
 		return sum, err
 	}
@@ -116,12 +116,20 @@ func runJob(
 	return r.Wait(ctx, atOnce)
 }
 
+// live returns the configuration of the run's dashboard.
+func (f *jobFlags) live() localrun.LiveView {
+	return localrun.LiveView{Listen: string(f.Live), ShowLink: printDashboard}
+}
+
 // warn prints a warning for the user.
 func warn(line string) { fmt.Fprintln(os.Stderr, "perdure:", line) }
 
 // commandFlags are flags that affect this command and not the run: its output and its parent process. They include
 // --file, which stands for the flags in the file.
-var commandFlags = []string{"quiet", "json", "metrics", "log-format", "file", "with-parent", "announce-fd"}
+var commandFlags = []string{
+	"quiet", "json", "metrics", "log-format", "file", "with-parent", "announce-fd",
+	"dashboard",
+}
 
 // given returns the names of the flags on the command line that affect the run.
 func given(k *kong.Context) map[string]bool {

@@ -67,6 +67,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 	}
 	r, err := localrun.Start(ctx, localrun.Options{
 		Settings: s, Folder: u.Out, Exec: u.Exec, View: u.view(), Watched: u.Watch, Warn: warn,
+		Live: u.live(),
 	})
 	if err != nil {
 		return err

@@ -25,10 +25,16 @@ import (
 
 func main() {
 	if len(os.Args) < 4 {
-		fmt.Fprintln(os.Stderr, "browser CHROMIUM FOLDER PAGE...")
+		fmt.Fprintln(os.Stderr, "browser CHROMIUM FOLDER PAGE...\nbrowser live CHROMIUM FOLDER RUN")
 		os.Exit(2)
 	}
-	if err := look(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
+	var err error
+	if os.Args[1] == "live" && len(os.Args) == 5 {
+		err = live(os.Args[2], os.Args[3], os.Args[4])
+	} else {
+		err = look(os.Args[1], os.Args[2], os.Args[3:])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "browser:", err)
 		os.Exit(1)
 	}
@@ -60,11 +66,7 @@ const patience = 2 * time.Minute
 func look(chromium, folder string, pages []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox,
-		chromedp.Flag("single-process", true), chromedp.Flag("no-zygote", true), chromedp.DisableGPU)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	defer cancel()
-	ctx, cancel = chromedp.NewContext(ctx)
+	ctx, cancel = newBrowser(ctx, chromium)
 	defer cancel()
 	b := &browser{}
 	chromedp.ListenTarget(ctx, b.hear)
@@ -85,10 +87,20 @@ func look(chromium, folder string, pages []string) error {
 	return nil
 }
 
+// newBrowser starts Chromium.
+func newBrowser(ctx context.Context, chromium string) (context.Context, context.CancelFunc) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox,
+		chromedp.Flag("single-process", true), chromedp.Flag("no-zygote", true), chromedp.DisableGPU)
+	ctx, end := chromedp.NewExecAllocator(ctx, options...)
+	ctx, cancel := chromedp.NewContext(ctx)
+	return ctx, func() { cancel(); end() }
+}
+
 type browser struct {
-	mu    sync.Mutex
-	where string
-	wrong []string
+	mu     sync.Mutex
+	where  string
+	origin string // the only one that the page may ask; "": none
+	wrong  []string
 }
 
 func (b *browser) complain(format string, args ...any) {
@@ -112,7 +124,8 @@ func (b *browser) hear(event any) {
 			b.complain("log: %s", e.Entry.Text)
 		}
 	case *network.EventRequestWillBeSent:
-		if url := e.Request.URL; !strings.HasPrefix(url, "file:") && !strings.HasPrefix(url, "data:") {
+		url, own := e.Request.URL, b.origin != "" && strings.HasPrefix(e.Request.URL, b.origin)
+		if !own && !strings.HasPrefix(url, "file:") && !strings.HasPrefix(url, "data:") {
 			b.complain("it asks for %s", url)
 		}
 	}

@@ -200,6 +200,15 @@ const maxFactor = 10_000
 
 func validFactor(x float64) bool { return x > 1 && x <= maxFactor }
 
+// ParseProcess parses a target that is a single process: server:N, worker:N, coordinator or log.
+func ParseProcess(s string) (Target, error) {
+	t, err := parseTarget(s)
+	if err != nil || t.Role == RoleShards || t.Index == All {
+		return t, fmt.Errorf("invalid process %q; name one, for example server:0, worker:1 or coordinator", s)
+	}
+	return t, nil
+}
+
 func parseTarget(s string) (Target, error) {
 	name, arg, hasArg := strings.Cut(s, ":")
 	t := Target{Role: wire.Role(name)}

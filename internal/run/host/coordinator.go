@@ -46,6 +46,7 @@ type Coordinator struct {
 	Reach     settings.Reach // address for the job's processes, and their credentials
 	Advertise string         // address published to them; "": that of Reach
 	Control   string         // listen address of the control API
+	Dashboard string         // listen address of the live view; "": not served
 	Registry  string         // see store.OpenLocation; "": in Dir
 	Log       *slog.Logger
 	Watch     role.Observability
@@ -262,6 +263,7 @@ func (c *Coordinator) runJob(ctx context.Context, open *role.Resources, s *setti
 	r, err := localrun.StartDistributed(ctx, localrun.DistributedOptions{
 		Settings: *s, Folder: c.Dir, Ring: open.Ring, Coordinator: transport.DialAddress(open.FrameListener.Addr()),
 		Control: transport.DialAddress(open.ControlListener.Addr().String()), View: view{Log: c.Log},
+		Dashboard: c.Dashboard,
 	})
 	if err != nil {
 		return errors.Join(err, open.FrameListener.Close(), open.ControlListener.Close())

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/dashboard"
 	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -32,6 +33,7 @@ type DistributedOptions struct {
 	Coordinator, Control string
 	Ring                 *keys.Ring    // credentials of this process; nil: the job has no keys
 	View                 terminal.View // nil: the run is not shown
+	Dashboard            string        // address of the live view, HOST:PORT; "": not served
 }
 
 // CheckDistributed returns an error for settings that a job on several hosts cannot have.
@@ -93,7 +95,7 @@ func StartDistributed(ctx context.Context, o DistributedOptions) (_ *Distributed
 	r := &Run{
 		s: o.Settings, ring: o.Ring, workers: o.Settings.Job.Workload != settings.OwnWorkload, view: o.View,
 		coordinatorAddr: o.Coordinator, controlAddr: o.Control, complete: make(chan struct{}),
-		stats: newStats(&o.Settings, time.Now()),
+		stats: newStats(&o.Settings, time.Now()), distributed: true,
 	}
 	if r.view == nil {
 		r.view = terminal.NopView{}
@@ -119,6 +121,17 @@ func StartDistributed(ctx context.Context, o DistributedOptions) (_ *Distributed
 	}
 	if err := r.supervise(ctx, "", nil, false); err != nil {
 		return nil, err
+	}
+	if o.Dashboard != "" {
+		live, err := dashboard.Listen(o.Dashboard, o.Ring)
+		if err == nil {
+			err = liveJob{r}.serve(live, nil)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.view.Message(fmt.Sprintf("the dashboard is at %s; perdure dashboard %s prints a link", r.live.Address(),
+			o.Folder))
 	}
 	// the job no longer counts as stopped or detached
 	r.job.Emit("attached", "", time.Now(), "the coordinator started")

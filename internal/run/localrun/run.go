@@ -32,6 +32,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/dashboard"
 	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -54,6 +55,7 @@ type Options struct {
 	View    terminal.View
 	Watched Observability
 	Warn    func(string) // shows warnings even if the user asked for no output; nil: they are dropped
+	Live    LiveView
 }
 
 // Run is one run of a job on this machine, in the parent process.
@@ -73,6 +75,8 @@ type Run struct {
 	ring            *keys.Ring  // of an operator; nil: the job has no keys
 	closers         []io.Closer // addresses that outlive the processes that listen there
 	stats           *jobStats
+	live            *dashboard.Dashboard // nil: the run has no live view
+	distributed     bool                 // the processes run on several hosts
 
 	mu          sync.Mutex // guards recordWaits
 	recordWaits bool       // the record waits for space on the disk of the run's directory
@@ -102,6 +106,12 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 		return nil, errors.Join(err, r.closeAll())
 	}
 	frames, web, err := r.listen(o.Warn)
+	var live *dashboard.Listener
+	if err == nil {
+		if live, err = ListenDashboard(o.Live.Listen, r.s.Reach.Keys); live != nil {
+			r.closers = append(r.closers, live)
+		}
+	}
 	if err == nil {
 		r.ring, err = openKeys(ctx, r.s.Reach.Keys)
 	}
@@ -116,15 +126,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if err != nil {
 		return nil, errors.Join(err, r.closeAll())
 	}
-	notes := []string{r.s.Checkpoints.SkippedNote, r.s.Checkpoints.LostNote}
-	if s := r.s.Saved; s != nil {
-		notes = append(notes, s.Note)
-	}
-	for _, note := range notes {
-		if o.Warn != nil && note != "" {
-			o.Warn(note)
-		}
-	}
+	showNotes(&r.s, o.Warn)
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot find the perdure executable: %w", err), r.closeAll())
@@ -142,12 +144,32 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if err := r.supervise(context.WithoutCancel(ctx), r.controlAddr, worker, o.Exec != ""); err != nil {
 		return nil, errors.Join(err, r.closeAll())
 	}
-	if err := r.spawn(exe, o.Folder, frames, web, worker); err != nil {
+	err = liveJob{r}.serve(live, o.Live.Captions)
+	if err == nil {
+		err = r.spawn(exe, o.Folder, frames, web, worker)
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
+	}
+	if r.live != nil {
+		o.Live.ShowLink(r.live.URL())
 	}
 	r.view.Start(&r.s, r.dir.Path())
 	r.targets.update(nil, r.showLine)
 	return r, nil
+}
+
+// showNotes shows remarks about the checkpoints that a run starts with.
+func showNotes(s *settings.Run, warn func(string)) {
+	notes := []string{s.Checkpoints.SkippedNote, s.Checkpoints.LostNote}
+	if s.Saved != nil {
+		notes = append(notes, s.Saved.Note)
+	}
+	for _, note := range notes {
+		if warn != nil && note != "" {
+			warn(note)
+		}
+	}
 }
 
 // listen opens the coordinator's sockets.

@@ -68,7 +68,7 @@ func (t *jobStats) Clocks(since time.Duration) rundir.ClocksPoint {
 			p.Slots = append(p.Slots, rundir.NoProcess)
 		}
 		if d.Process != "" && d.State != "dead" && d.State != "left" {
-			p.Slots[d.Index] = d.Clock
+			p.Slots[d.Index] = max(d.Clock, p.Clock) // workers report their clocks once a second
 		}
 	}
 	return p

@@ -83,6 +83,19 @@ func (t *jobStats) Summary(end finalValues) rundir.Summary {
 	return sum
 }
 
+// SoFar returns the summary of a run that has not ended. The usage is that of the last point.
+func (t *jobStats) SoFar(now finalValues) rundir.Summary {
+	t.mu.Lock()
+	now.Used = t.last.usage
+	progress, complete := t.progress, t.complete
+	t.mu.Unlock()
+	s := t.Summary(now)
+	if !complete { // most updates are still due
+		s.Clocks, s.UpdatesLost, s.UpdatesApplied = progress.Clock, &progress.UpdatesLost, &progress.UpdatesApplied
+	}
+	return s.Encodable()
+}
+
 // data returns the name of the training data.
 func (t *jobStats) data() string {
 	switch t.run.Job.Workload {

@@ -136,7 +136,7 @@ func (s *Series) Numbers(column string) (values []float64) {
 var FileNames = []string{
 	RunFile, eventsFile, seriesFile, clocksFile,
 	summaryFile, logsDir, checkpointDir, lockName, "registry", "control", "secret",
-	"secret.servers", ModelFile, "log", "snapshots",
+	"secret.servers", "secret.dashboard", "dashboard", ModelFile, "log", "snapshots",
 	TargetsFile,
 }
 

@@ -160,7 +160,10 @@ func (s *Summary) OutageSeconds() (seconds float64) {
 }
 
 // WriteSummary creates or replaces summary.json.
-func (d *Dir) WriteSummary(s Summary) error {
+func (d *Dir) WriteSummary(s Summary) error { return d.replace(summaryFile, s.Encodable()) }
+
+// Encodable returns the summary with values that JSON can represent.
+func (s Summary) Encodable() Summary {
 	for _, v := range []**float64{&s.TrainLoss, &s.TestLoss, &s.TestAccuracy, &s.TrainRMSE, &s.TestRMSE} {
 		if *v != nil && (math.IsNaN(**v) || math.IsInf(**v, 0)) {
 			*v = nil
@@ -172,5 +175,5 @@ func (d *Dir) WriteSummary(s Summary) error {
 	if s.TableConsistency == nil {
 		s.TableConsistency = map[string]perdure.Consistency{}
 	}
-	return d.replace(summaryFile, s)
+	return s
 }

@@ -98,6 +98,7 @@ var shownEvents = map[string]bool{
 	"trouble": true, "end": true, "continue": true, "left": true, "untrained": true,
 	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
 	"copying": true, "interval": true, "closing": true, "behind": true, "taken": true, "failure": true, "missing": true,
+	"resumed": true,
 }
 
 func (v *plainView) Event(now *State, e wire.Event) {

@@ -1,0 +1,429 @@
+package dashboard
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/run/rundir"
+	"github.com/perdure/perdure/internal/run/settings"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fakeJob is a job that records actions.
+type fakeJob struct {
+	refuses string
+
+	mu     sync.Mutex
+	states int // calls of State
+	acts   []Action
+	err    error // result of Act
+}
+
+func (j *fakeJob) State() State {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.states++
+	return State{Clock: perdure.Clock(j.states)}
+}
+
+func (j *fakeJob) Refuses() string { return j.refuses }
+
+func (j *fakeJob) Act(_ context.Context, a Action) (string, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.acts = append(j.acts, a)
+	return "done: " + string(a.Kind), j.err
+}
+
+// place is a run's directory with its settings.
+type place struct {
+	*rundir.Dir
+	run settings.Run
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	dir, err := rundir.Create(filepath.Join(t.TempDir(), "run"))
+	must(t, err)
+	t.Cleanup(func() { _ = dir.Close() })
+	p := &place{Dir: dir}
+	p.run.Job = perdure.JobSpec{
+		ID: "8048fe67", Workload: "softmax", Slots: 2, Servers: 1, Shards: 2, Clocks: 10,
+		Recovery: perdure.Recovery{Kind: perdure.RecoverNone}, Consistency: perdure.Consistency{Kind: perdure.BSP},
+	}
+	must(t, dir.WriteRun(p.run))
+	return p
+}
+
+// event appends an event.
+func (p *place) event(t *testing.T, text string) {
+	t.Helper()
+	must(t, p.Event(rundir.Event{Kind: "serving", Target: "server:0", Text: text}))
+}
+
+// serve opens a dashboard of the run.
+func (p *place) serve(t *testing.T, job Job) *Dashboard {
+	t.Helper()
+	l, err := Listen("127.0.0.1:0", nil)
+	must(t, err)
+	d, err := Open(l, Config{Dir: p.Path(), Run: &p.run, Job: job})
+	must(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// cookie returns a cookie of a role.
+func cookie(d *Dashboard, role keys.Role) string {
+	return d.sessions.cookieName() + "=" + d.sessions.sign(role, time.Now().Add(time.Hour))
+}
+
+// request makes a request with headers "Name: value".
+func request(t *testing.T, d *Dashboard, method, path, body string, headers ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, d.Address()+path, strings.NewReader(body))
+	must(t, err)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			r.Host = value
+		}
+		r.Header.Set(name, value)
+	}
+	a, err := http.DefaultClient.Do(r)
+	must(t, err)
+	t.Cleanup(func() { _ = a.Body.Close() })
+	return a
+}
+
+// message is a message of a stream.
+type message struct{ kind, id, data string }
+
+// reader reads the messages of a stream.
+type reader struct {
+	t     *testing.T
+	lines *bufio.Reader
+	close func()
+	last  string // ID of the last message
+}
+
+// follow opens a stream after a message.
+func follow(t *testing.T, d *Dashboard, last string) *reader {
+	t.Helper()
+	headers := []string{"Cookie: " + cookie(d, keys.Operator)}
+	if last != "" {
+		headers = append(headers, "Last-Event-ID: "+last)
+	}
+	a := request(t, d, "GET", "/stream", "", headers...)
+	if a.StatusCode != http.StatusOK {
+		t.Fatalf("stream: %s", a.Status)
+	}
+	return &reader{t: t, lines: bufio.NewReader(a.Body), close: func() { _ = a.Body.Close() }, last: last}
+}
+
+// next returns the next message, or io.EOF after the last one.
+func (r *reader) next() (m message, err error) {
+	var data []string
+	for {
+		line, err := r.lines.ReadString('\n')
+		if err != nil {
+			return m, io.EOF
+		}
+		field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch {
+		case line == "\n" && m.kind != "":
+			m.data, r.last = strings.Join(data, "\n"), m.id
+			return m, nil
+		case field == "event":
+			m.kind = value
+		case field == "id":
+			m.id = value
+		case field == "data":
+			data = append(data, value)
+		}
+	}
+}
+
+// await returns the first message of a kind.
+func (r *reader) await(kind string) message {
+	r.t.Helper()
+	for {
+		m, err := r.next()
+		if err != nil {
+			r.t.Fatalf("the stream ended before a message %s", kind)
+		}
+		if m.kind == kind {
+			return m
+		}
+	}
+}
+
+// texts reads events until there are n, and returns their texts.
+func (r *reader) texts(n int) (all []string) {
+	r.t.Helper()
+	for len(all) < n {
+		for line := range strings.Lines(r.await("events").data) {
+			var e rundir.Event
+			must(r.t, json.Unmarshal([]byte(line), &e))
+			all = append(all, e.Text)
+		}
+	}
+	return all
+}
+
+// numbered returns the texts from first to last.
+func numbered(first, last int) (all []string) {
+	for i := first; i <= last; i++ {
+		all = append(all, fmt.Sprint(i))
+	}
+	return all
+}
+
+func same(t *testing.T, got, want []string) {
+	t.Helper()
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Fatalf("events %q, want %q", got, want)
+	}
+}
+
+// TestStream: a client receives the history, then each new event and the newest state. After a reconnect it continues
+// where it was, also with another process that serves the same directory.
+func TestStream(t *testing.T) {
+	p := newPlace(t)
+	p.event(t, "1")
+	p.event(t, "2")
+	must(t, p.Clocks(rundir.ClocksPoint{Seconds: 1, Clock: 3, Slots: []perdure.Clock{3, 4}}))
+	d := p.serve(t, &fakeJob{})
+	r := follow(t, d, "")
+	var job Description
+	must(t, json.Unmarshal([]byte(r.await("reset").data), &job))
+	if job.ID != "8048fe67" || job.Promise == "" || job.Role != keys.Operator || job.Refuses != "" {
+		t.Errorf("description %+v", job)
+	}
+	same(t, r.texts(2), numbered(1, 2))
+	if got := r.await("clocks").data; got != "seconds,clock,ahead\n1.000,3,0 1" {
+		t.Errorf("clocks %q", got)
+	}
+	r.await("now")
+	p.event(t, "3")
+	d.Wake()
+	same(t, r.texts(1), numbered(3, 3))
+	r.close()
+	p.event(t, "4")
+	for i, next := range []*Dashboard{d, p.serve(t, &fakeJob{})} {
+		again := follow(t, next, r.last)
+		again.await("job")
+		same(t, again.texts(1+i), numbered(4, 4+i))
+		p.event(t, fmt.Sprint(5+i))
+	}
+	for _, unknown := range []string{"x", "8048fe67-1/0/0/0", d.identity + "/999999/0/0", d.identity + "/-1/0/0"} {
+		other := follow(t, d, unknown)
+		other.await("reset")
+		same(t, other.texts(6), numbered(1, 6))
+	}
+}
+
+// TestSuccessor: the cookie of a browser stays valid when another process serves the run, and its link is a new one.
+func TestSuccessor(t *testing.T) {
+	p := newPlace(t)
+	first := p.serve(t, &fakeJob{})
+	has := cookie(first, keys.Operator)
+	must(t, first.Close())
+	second := p.serve(t, &fakeJob{})
+	if a := request(t, second, "GET", "/session", "", "Cookie: "+has); a.StatusCode != http.StatusNoContent {
+		t.Errorf("the successor answers %s", a.Status)
+	}
+	if first.sessions.unused() == second.sessions.unused() {
+		t.Error("both have the same link")
+	}
+	ended := p.serve(t, nil) // does not read the key of the run
+	if a := request(t, ended, "GET", "/session", "", "Cookie: "+has); a.StatusCode != http.StatusUnauthorized {
+		t.Errorf("the view of the ended run answers %s", a.Status)
+	}
+}
+
+// TestSlowClient: a client that does not read is disconnected, and receives the rest when it reconnects.
+func TestSlowClient(t *testing.T) {
+	p := newPlace(t)
+	d := p.serve(t, &fakeJob{})
+	d.patience = 50 * time.Millisecond
+	slow := follow(t, d, "")
+	slow.await("reset")
+	const many = 2000
+	text := strings.Repeat("x", 5000) // more than sockets buffer
+	for i := range many {
+		p.event(t, fmt.Sprintf("%d %s", i, text))
+	}
+	d.Wake()
+	for d.hub.count() > 0 { // until it is disconnected
+		<-time.After(time.Millisecond)
+	}
+	got := 0
+	count := func(m message) {
+		for line := range strings.Lines(m.data) {
+			var e rundir.Event
+			must(t, json.Unmarshal([]byte(line), &e))
+			if at, _, _ := strings.Cut(e.Text, " "); at != fmt.Sprint(got) {
+				t.Fatalf("event %s follows event %d", at, got-1)
+			}
+			got++
+		}
+	}
+	for {
+		m, err := slow.next()
+		if err != nil {
+			break
+		}
+		if m.kind == "events" {
+			count(m)
+		}
+	}
+	if got == many {
+		t.Fatal("the client was not disconnected")
+	}
+	d.patience = time.Minute
+	for again := follow(t, d, slow.last); got < many; {
+		count(again.await("events"))
+	}
+}
+
+// TestClients: the number of clients is limited, and the state is not computed without one.
+func TestClients(t *testing.T) {
+	job := &fakeJob{}
+	d := newPlace(t).serve(t, job)
+	d.hub.round()
+	if job.states != 0 {
+		t.Errorf("%d states without a client", job.states)
+	}
+	for range maxClients {
+		follow(t, d, "").await("reset")
+	}
+	a := request(t, d, "GET", "/stream", "", "Cookie: "+cookie(d, keys.Operator))
+	if a.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("one client too many: %s", a.Status)
+	}
+}
+
+// TestEnd: at the end, clients receive the content of summary.json, and a run that another process continues has none.
+func TestEnd(t *testing.T) {
+	for _, c := range []struct {
+		name, kind, want string
+		live, summary    bool
+	}{
+		{"live, done", "complete", "done", true, true},
+		{"live, stopped", "stopped", "ended", true, false},
+		{"live, continues elsewhere", "detached", "", true, false},
+		{"ended, done", "complete", "done", false, true},
+		{"ended, killed", "serving", "ended", false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPlace(t)
+			var job Job
+			if c.live {
+				job = &fakeJob{}
+			}
+			must(t, p.Event(rundir.Event{Kind: c.kind, Text: "last"}))
+			if c.summary {
+				must(t, p.WriteSummary(rundir.Summary{Clocks: 10, Seed: 1<<64 - 1}))
+			}
+			d := p.serve(t, job)
+			r := follow(t, d, "")
+			r.texts(1)
+			if c.live {
+				go func() { _ = d.Close() }()
+			}
+			var end Ending
+			for {
+				m, err := r.next()
+				if err != nil {
+					break
+				}
+				if m.kind == "end" {
+					must(t, json.Unmarshal([]byte(m.data), &end))
+				}
+			}
+			if end.State != c.want || c.want != "" && end.Text != "last" {
+				t.Errorf("ending %+v", end)
+			}
+			want, err := os.ReadFile(filepath.Join(p.Path(), "summary.json"))
+			if c.summary && (err != nil || !bytes.Contains(want, []byte("18446744073709551615")) ||
+				!bytes.Equal(compact(t, want), compact(t, end.Summary))) {
+				t.Errorf("summary %s, want %s, %v", end.Summary, want, err)
+			}
+		})
+	}
+}
+
+func compact(t *testing.T, text []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	must(t, json.Compact(&b, text))
+	return b.Bytes()
+}
+
+// TestThin: a long history keeps its header and its evaluations.
+func TestThin(t *testing.T) {
+	kept, next := thin([]byte("seconds\n1,\n2,0\n3,\n4,\n"), 0, 4)
+	if string(kept) != "seconds\n2,0\n4,\n" || next != 5 {
+		t.Errorf("%q, %d", kept, next)
+	}
+}
+
+// TestActions: the answer to an action says whether the job accepted it.
+func TestActions(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		err        error
+		refuses    string
+		want       int
+		text       string
+	}{
+		{"accepted", `{"kind":"kill","target":"server:0"}`, nil, "", 200, `{"accepted":"done: kill"}`},
+		{"invalid", `{"kind":"kill","target":"server:9"}`, perdure.ErrUsage, "", 400, "usage"},
+		{"impossible", `{"kind":"add"}`, perdure.ErrRefused, "", 409, "refused"},
+		{"failed", `{"kind":"add"}`, errors.New("unreachable"), "", 409, "unreachable"},
+		{"on hosts", `{"kind":"kill","target":"server:0"}`, nil, "use perdure drain", 403, "use perdure drain"},
+		{"unknown field", `{"kind":"kill","who":"server:0"}`, nil, "", 400, "unknown field"},
+		{"not JSON", `kill`, nil, "", 400, "invalid request"},
+		{"too long", `{"kind":"` + strings.Repeat("x", maxBody) + `"}`, nil, "", 400, "too large"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			job := &fakeJob{err: c.err, refuses: c.refuses}
+			d := newPlace(t).serve(t, job)
+			a := request(t, d, "POST", "/act", c.body, "Cookie: "+cookie(d, keys.Operator), "X-Perdure: 1")
+			text, err := io.ReadAll(a.Body)
+			must(t, err)
+			lines := strings.Count(string(text), "\n")
+			if a.StatusCode != c.want || !strings.Contains(string(text), c.text) || lines > 1 {
+				t.Errorf("%s: %s", a.Status, text)
+			}
+			if acted := len(job.acts) > 0; acted != (c.want == 200 || c.err != nil) {
+				t.Errorf("acted: %v", job.acts)
+			}
+		})
+	}
+	ended := newPlace(t).serve(t, nil)
+	a := request(t, ended, "POST", "/act", `{"kind":"add"}`, "Cookie: "+cookie(ended, keys.Operator), "X-Perdure: 1")
+	if a.StatusCode != http.StatusForbidden {
+		t.Errorf("an ended run answers %s", a.Status)
+	}
+}

@@ -1,0 +1,228 @@
+// The live view: it exchanges the token, follows the stream, and shows the job.
+
+import { Model, STATES, KINDS, quiet } from "./model.js";
+import { Chart, clockTime, short } from "./charts.js";
+import { Lanes, node, faultTimes } from "./lanes.js";
+
+const $ = (id) => document.getElementById(id);
+const model = new Model();
+const lanes = new Lanes($("lanes"), act);
+const charts = [
+  [new Chart($("charts"), "Training loss", {}), ["train_loss", "train_rmse"]],
+  [new Chart($("charts"), "Test accuracy", { percent: true }), ["test_accuracy"]],
+  [new Chart($("charts"), "Test error (RMSE)", {}), ["test_rmse"]],
+  [new Chart($("charts"), "Clocks per second", { zero: true }), ["clocks_per_second"]],
+  [new Chart($("charts"), "Samples per second, mean of 2 s", { zero: true, mean: 2 }), ["samples_per_second"]],
+];
+let cursor; // the time that is shown; undefined: the latest
+let playing; // a timer
+let due = false;
+
+function notice(text) {
+  $("notice").textContent = text;
+  $("notice").hidden = text === "";
+}
+
+// post sends a request that only this page can send.
+const post = (path, body) => fetch(path, { method: "POST", headers: { "X-Perdure": "1" }, body: JSON.stringify(body) });
+
+async function start() {
+  const token = location.hash.slice(1);
+  if (token) {
+    history.replaceState(null, "", location.pathname);
+    const r = await post("session", { token });
+    if (!r.ok) notice(await r.text());
+  }
+  follow();
+}
+
+// follow receives the stream. The browser reconnects by itself and sends the position of the last message.
+async function follow() {
+  const r = await fetch("session").catch(() => null);
+  if (r && !r.ok) {
+    badge("✕", "not admitted");
+    if ($("notice").hidden) notice(await r.text());
+    return;
+  }
+  if (r) notice("");
+  const s = new EventSource("stream");
+  const on = (kind, f) => s.addEventListener(kind, (m) => { f(m.data); draw(); });
+  on("reset", (data) => { model.reset(JSON.parse(data)); lanes.clear(); });
+  on("job", (data) => { model.job = JSON.parse(data); });
+  on("events", (data) => model.addEvents(data));
+  on("series", (data) => model.addSeries(data));
+  on("clocks", (data) => model.addClocks(data));
+  on("now", (data) => model.setNow(JSON.parse(data)));
+  on("end", (data) => { model.end = JSON.parse(data); s.close(); });
+  s.onopen = () => { notice(""); draw(); };
+  s.onerror = () => {
+    if (model.end) return;
+    badge("…", "connection lost; reconnecting");
+    if (s.readyState === EventSource.CLOSED) setTimeout(follow, 2000);
+  };
+}
+
+async function act(kind, target = "") {
+  $("answer").textContent = `${kind} ${target} …`;
+  try {
+    const r = await post("act", { kind, target });
+    $("answer").textContent = r.ok ? (await r.json()).accepted : `Refused: ${await r.text()}`;
+  } catch {
+    $("answer").textContent = "Not sent: no connection to the job.";
+  }
+}
+
+function badge(symbol, text) { $("badge").textContent = `${symbol} ${text}`; }
+
+// draw shows the model before the next frame.
+function draw() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => { due = false; show(); });
+}
+
+function show() {
+  const job = model.job;
+  if (!job.id) return;
+  $("main").hidden = false;
+  $("main").className = job.refuses === "" ? "" : "readonly";
+  document.title = `Perdure: ${job.workload}`;
+  $("title").textContent = `${job.workload}, ${job.consistency}, recovery ${job.recovery}, ${job.workers} workers, ${job.servers} servers`;
+  $("promise").textContent = `Promise of ${job.recovery}: ${job.promise}`;
+  $("add").hidden = job.refuses !== "";
+  $("add").disabled = model.end !== null;
+  showBadge();
+  const duration = model.duration();
+  const t = cursor === undefined ? undefined : Math.min(cursor, duration);
+  const n = model.numbers(t);
+  showCaption(n);
+  showTiles(n);
+  showReplay(t, duration);
+  lanes.draw(model, duration, t);
+  const faults = faultTimes(model);
+  for (const [chart, columns] of charts) chart.draw(columns.map((c) => model.series[c]), duration, faults, t);
+  $("whole").hidden = t === undefined;
+  showShares();
+  showEvents(t ?? Infinity);
+  showSummary();
+}
+
+function showBadge() {
+  if (model.end) return badge("■", model.end.state === "done" ? "done" : `ended: ${model.end.text}`);
+  if (!model.now) return badge("…", "starting");
+  badge(model.now.serving ? "●" : "↻", model.now.serving ? "training" : model.now.clock > 0 ? "recovering" : "starting");
+}
+
+function showCaption(n) {
+  const text = (model.job.captions ?? []).filter((c) => c.clock <= n.clock).at(-1)?.text ?? "";
+  $("caption").hidden = text === "";
+  if ($("caption").textContent !== text) $("caption").textContent = text;
+}
+
+function showTiles(n) {
+  const percent = (v) => v === undefined ? "–" : `${(100 * v).toFixed(2)}%`;
+  const tiles = [
+    ["clock", "Clock", String(n.clock), n.end ? ` of ${n.end}` : ""],
+    ["seconds", "Time", clockTime(n.seconds), ""],
+    ["speed", "Clocks/s", short(n.clocks_per_second), ""],
+    ["samples", "Samples/s", short(n.samples_per_second), ""],
+    ["loss", n.train_rmse === undefined ? "Training loss" : "Training RMSE", short(n.train_rmse ?? n.train_loss), ""],
+    n.test_rmse === undefined ? ["accuracy", "Test accuracy", percent(n.test_accuracy), ""] : ["rmse", "Test RMSE", short(n.test_rmse), ""],
+    ["lost", "Updates lost", String(n.lost), ""],
+    ["redone", "Clocks redone", String(n.redone), ""],
+    ["durable", "Stored up to clock", n.durable ? String(n.durable) : "–", ""],
+  ];
+  $("tiles").replaceChildren(...tiles.map(([id, name, value, more]) => {
+    const dd = node("dd", { id: `n-${id}` }, value, node("small", {}, more));
+    return node("div", {}, node("dt", {}, name), dd);
+  }));
+}
+
+function showReplay(t, duration) {
+  if (document.activeElement !== $("time") || t === undefined) $("time").value = 1000 * (t ?? duration) / duration;
+  $("at").textContent = clockTime(t ?? duration);
+  $("time").setAttribute("aria-valuetext", clockTime(t ?? duration));
+  $("live").setAttribute("aria-pressed", String(t === undefined));
+  $("play").textContent = playing ? "Pause" : "Replay";
+}
+
+function bars(parent, rows) {
+  const items = rows.flatMap(([name, share, text]) => {
+    const bar = node("i");
+    bar.style.width = `${100 * share}%`;
+    return [node("span", {}, name), node("div", {}, bar), node("span", {}, text)];
+  });
+  parent.className = rows.length ? "bars" : "note";
+  parent.replaceChildren(...(rows.length ? items : ["Nothing was measured yet."]));
+}
+
+function showShares() {
+  const sum = model.summary();
+  const counts = Object.entries(sum?.clock_differential ?? {}).map(([k, n]) => [Number(k), n]).sort((a, b) => b[0] - a[0]);
+  const whole = counts.reduce((s, [, n]) => s + n, 0);
+  bars($("staleness"), counts.slice(0, 14).map(([k, n]) => [String(k), n / whole, `${(100 * n / whole).toFixed(1)}%`]));
+  const split = sum?.time_split;
+  bars($("split"), split ? [["compute", split.compute], ["wait for other workers", split.staleness],
+    ["communication", split.communication]].map(([name, s]) => [name, s, `${(100 * s).toFixed(1)}%`]) : []);
+  const usage = Object.entries(sum?.usage ?? {}).sort();
+  const mb = (v) => v === null || v === undefined ? "–" : `${short(v)} MB`;
+  const cell = (text) => node("td", { className: "n" }, text);
+  const head = node("tr", {}, ...["", "CPU", "memory", "written", "stored"].map((h, i) => node("th", { className: i ? "n" : "" }, h)));
+  $("cost").replaceChildren(node("table", {}, head, ...usage.map(([role, u]) => node("tr", {}, node("th", {}, role),
+    cell(`${short(u.cpu_seconds)} s`), cell(mb(u.mb_peak)), cell(mb(u.mb_written)), cell(mb(u.mb_stored))))));
+}
+
+let shown = "";
+
+function showEvents(t) {
+  const all = $("all").checked;
+  const list = model.events.filter((e) => e.seconds <= t && (all || !quiet(e))).slice(-200).reverse();
+  const key = `${list.length} ${list[0]?.seconds} ${all} ${model.job.id}`;
+  if (key === shown) return;
+  shown = key;
+  $("events").replaceChildren(...list.map((e) => {
+    const [symbol, meaning] = KINDS[e.kind] ?? ["·", ""];
+    const li = node("li", {}, node("time", {}, clockTime(e.seconds)), node("span", { ariaHidden: "true" }, symbol), node("span", {}, e.text));
+    if (meaning) li.append(node("span", { className: "note" }, meaning));
+    li.dataset.kind = e.kind;
+    return li;
+  }));
+}
+
+function showSummary() {
+  const rows = Object.entries(model.summary() ?? {}).filter(([, v]) => v !== null && typeof v !== "object");
+  $("summary").replaceChildren(...rows.map(([k, v]) => {
+    const td = node("td", {}, String(v));
+    td.dataset.field = k;
+    return node("tr", {}, node("th", {}, k), td);
+  }));
+}
+
+function stop() {
+  clearInterval(playing);
+  playing = undefined;
+}
+
+function play() {
+  if (playing) { stop(); draw(); return; }
+  const slow = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const every = slow ? 1000 : 100, speed = Math.max(1, model.duration() / 30);
+  cursor = cursor === undefined || cursor >= model.duration() ? 0 : cursor;
+  playing = setInterval(() => {
+    cursor += speed * every / 1000;
+    if (cursor >= model.duration()) { stop(); cursor = undefined; }
+    draw();
+  }, every);
+  draw();
+}
+
+$("play").addEventListener("click", play);
+$("live").addEventListener("click", () => { stop(); cursor = undefined; draw(); });
+$("time").addEventListener("input", () => { stop(); cursor = $("time").value / 1000 * model.duration(); draw(); });
+$("all").addEventListener("change", draw);
+$("add").addEventListener("click", () => act("add"));
+$("legend").replaceChildren(...Object.entries(STATES).map(([state, [symbol, word]]) =>
+  node("span", { className: `s-${state}` }, `${symbol} ${word}`)),
+node("span", {}, "line: clocks ahead of the slowest worker"));
+addEventListener("resize", draw);
+start();

@@ -1,0 +1,131 @@
+// The lanes: one row for each process, with its state over time, its clock and its actions.
+
+import { STATES, faultOf } from "./model.js";
+import { element, timeAxis } from "./charts.js";
+
+const HEIGHT = 30;
+
+// node creates an HTML element.
+export function node(name, of = {}, ...children) {
+  const e = document.createElement(name);
+  Object.assign(e, of);
+  e.append(...children);
+  return e;
+}
+
+export class Lanes {
+  constructor(parent, act) {
+    this.parent = parent;
+    this.act = act;
+    this.rows = new Map();
+    this.axis = element("svg", { "aria-hidden": "true" });
+    parent.append(node("div", { className: "lane axis" },
+      node("span", { className: "name" }), node("span", { className: "state" }), this.axis));
+  }
+
+  clear() {
+    for (const r of this.rows.values()) r.root.remove();
+    this.rows.clear();
+  }
+
+  row(target) {
+    let r = this.rows.get(target);
+    if (r) return r;
+    r = { name: node("span", { className: "name" }, target), state: node("span", { className: "state" }), acts: node("span", { className: "acts" }) };
+    r.track = element("svg", { role: "img" });
+    r.root = node("div", { className: "lane" }, r.name, r.state, r.track, r.acts);
+    r.root.dataset.process = target;
+    r.buttons = [["kill", "Kill"], ["freeze", "Freeze"], ["resume", "Resume"], ["remove", "Remove"]].filter(
+      ([kind]) => kind !== "remove" || target.startsWith("worker:")).map(([kind, text]) => {
+      const b = node("button", { type: "button" }, text);
+      b.dataset.act = kind;
+      b.setAttribute("aria-label", `${text} ${target}`);
+      b.addEventListener("click", () => this.act(kind, target));
+      r.acts.append(b);
+      return b;
+    });
+    this.rows.set(target, r);
+    return r;
+  }
+
+  draw(model, duration, cursor) {
+    const width = this.axis.clientWidth;
+    const x = (t) => 2 + (width - 4) * Math.min(t, duration) / duration;
+    const t = cursor ?? duration;
+    this.axis.setAttribute("viewBox", `0 0 ${width} 18`);
+    this.axis.replaceChildren(...timeAxis(x, duration, 13, width));
+    const known = new Map((cursor === undefined ? model.now?.processes ?? [] : []).map((p) => [p.target, p]));
+    const numbers = model.numbers(cursor);
+    const lead = Math.max(1, ...model.clocks.slice(-400).flatMap((c) => c.ahead.map((a) => a ?? 0)));
+    let previous = this.axis.parentElement;
+    for (const [target, segments] of model.lanes) {
+      const r = this.row(target);
+      if (r.root.previousElementSibling !== previous) previous.after(r.root);
+      previous = r.root;
+      const now = known.get(target);
+      let state = model.stateOf(target, t);
+      if (now && now.state === "waiting" && now.pid === 0 && state === "serving") state = "waiting";
+      if (now && now.state === "left") state = "left";
+      if (model.end && cursor === undefined && state === "serving") state = "left";
+      this.describe(r, target, state, numbers, now, model);
+      this.track(r, target, segments, model, { x, duration, cursor, lead, width });
+      for (const b of r.buttons) b.disabled = !now?.local || model.end !== null;
+    }
+  }
+
+  describe(r, target, state, numbers, now, model) {
+    const [symbol, word] = STATES[state];
+    let clock = "";
+    if (target.startsWith("worker:")) {
+      const ahead = numbers.ahead[Number(target.slice(7))];
+      const at = now?.clock ?? (ahead === null || ahead === undefined ? undefined : numbers.clock + ahead);
+      if (at !== undefined && state !== "left") clock = `clock ${at}${at > numbers.clock ? ` (+${at - numbers.clock})` : ""}`;
+    }
+    const ended = model.end && state === "left";
+    r.state.className = `state s-${state}`;
+    r.state.replaceChildren(node("b", {}, symbol), ` ${ended ? "ended" : word}${clock ? `, ${clock}` : ""}`);
+    r.root.dataset.state = state;
+    r.root.dataset.clock = now?.clock ?? "";
+    r.root.dataset.pid = now?.pid ?? "";
+  }
+
+  // track draws the states of a process over time and, of a worker, how far it was ahead of the slowest one.
+  track(r, target, segments, model, { x, duration, cursor, lead, width }) {
+    if (width === 0) return;
+    const all = [], told = [];
+    segments.forEach((s, i) => {
+      const until = Math.min(segments[i + 1]?.from ?? duration, duration);
+      if (s.from > duration) return;
+      const wide = Math.max(s.state === "serving" ? 0 : 4, x(until) - x(s.from));
+      const high = s.state === "serving" ? 8 : s.state === "left" ? 2 : 16;
+      all.push(element("rect", { x: x(s.from).toFixed(1), y: HEIGHT - 4 - high, width: wide.toFixed(1), height: high, class: `s-${s.state}` }));
+      if (s.state !== "serving") told.push([x(s.from), STATES[s.state][0], s.state]);
+    });
+    if (target.startsWith("worker:")) {
+      const i = Number(target.slice(7)), step = Math.max(1, Math.floor(model.clocks.length / Math.max(1, width)));
+      let path = "", pen = "M";
+      for (let k = 0; k < model.clocks.length; k += step) {
+        const a = model.clocks[k].ahead[i];
+        if (a === null || a === undefined) { pen = "M"; continue; }
+        path += `${pen}${x(model.clocks[k].seconds).toFixed(1)} ${(HEIGHT - 5 - 18 * a / lead).toFixed(1)}`;
+        pen = "L";
+      }
+      if (path) all.push(element("path", { d: path, class: "lead" }));
+    }
+    let free = -Infinity;
+    for (const [at, symbol, state] of told) {
+      if (at < free) continue;
+      all.push(element("text", { x: Math.min(at, width - 10).toFixed(1), y: 12, class: `mark s-${state}` }, symbol));
+      free = at + 13;
+    }
+    if (cursor !== undefined) all.push(element("line", { x1: x(cursor), x2: x(cursor), y1: 0, y2: HEIGHT, class: "cursor" }));
+    r.track.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    r.track.setAttribute("aria-label", `${target}: ${told.length} failures or recoveries`);
+    r.track.replaceChildren(...all);
+  }
+}
+
+// faultTimes returns when faults and deaths happened.
+export function faultTimes(model) {
+  return model.events.filter((e) => e.kind === "fault" && faultOf(e.text) || e.kind === "detected").map((e) => e.seconds);
+}

@@ -1,0 +1,145 @@
+package localrun
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
+	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/dashboard"
+	"github.com/perdure/perdure/internal/run/locate"
+)
+
+// LiveView configures the dashboard of a run.
+type LiveView struct {
+	Listen   string              // HOST:PORT; "": the run has no dashboard
+	Captions []dashboard.Caption // sentences that its page shows
+	ShowLink func(url string)    // shows the link to the user; it is a secret
+}
+
+// ListenDashboard opens a dashboard's socket; keysDir is the directory of the job's keys, or "". It returns nil if the
+// address is "".
+func ListenDashboard(addr, keysDir string) (*dashboard.Listener, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	var ring *keys.Ring
+	if keysDir != "" {
+		var err error
+		if ring, err = locate.OpenRing(keysDir, wire.RoleCoordinator); err != nil {
+			return nil, err
+		}
+	}
+	return dashboard.Listen(addr, ring)
+}
+
+// liveJob is the run as its live view sees it.
+type liveJob struct{ *Run }
+
+// serve serves the live view on a listener, which may be nil.
+func (r liveJob) serve(l *dashboard.Listener, captions []dashboard.Caption) (err error) {
+	if l == nil {
+		return nil
+	}
+	r.live, err = dashboard.Open(l, dashboard.Config{Dir: r.dir.Path(), Run: &r.s, Job: r, Captions: captions})
+	if err == nil {
+		r.closers = append(r.closers, r.live)
+	}
+	return err
+}
+
+// State implements dashboard.Job.
+func (r liveJob) State() dashboard.State {
+	p := r.stats.Progress()
+	s := dashboard.State{
+		Seconds: r.job.Since().Seconds(), Clock: p.Clock, End: p.End, Durable: p.Durable, Serving: p.Serving,
+		Summary: r.stats.SoFar(finalValues{Since: r.job.Since(), LogBytes: r.logUsed(), Failures: r.job.Timeline()}),
+	}
+	for _, role := range []wire.Role{wire.RoleCoordinator, supervisor.RoleLog} {
+		if pid := r.job.Group().PID(role, 0); pid != 0 {
+			s.Processes = append(s.Processes, dashboard.Process{
+				Target: string(role), State: "alive", PID: pid, Clock: p.Clock, Local: true,
+			})
+		}
+	}
+	for _, d := range p.Members {
+		if d.Role == wire.RoleWorker {
+			d.Clock = max(d.Clock, p.Clock) // workers report their clocks once a second
+		}
+		s.Processes = append(s.Processes, dashboard.Process{
+			Target: member{d.Role, d.Index}.String(), State: d.State, PID: d.PID, Clock: d.Clock,
+			Incarnation: d.Incarnation, Problem: d.Problem, Local: r.job.Group().PID(d.Role, d.Index) != 0,
+		})
+	}
+	return s
+}
+
+// Refuses implements dashboard.Job.
+func (r liveJob) Refuses() string {
+	if r.distributed {
+		return "the processes of this job run on hosts, where this machine cannot act; use perdure scale and perdure " +
+			"drain"
+	}
+	return ""
+}
+
+// Act implements dashboard.Job.
+func (r liveJob) Act(ctx context.Context, a dashboard.Action) (accepted string, err error) {
+	if why := r.Refuses(); why != "" {
+		return "", fmt.Errorf("%w: %s", perdure.ErrRefused, why)
+	}
+	if a.Kind == dashboard.ActAdd || a.Kind == dashboard.ActRemove {
+		return r.scaleByOne(ctx, a)
+	}
+	t, err := supervisor.ParseProcess(a.Target)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+	}
+	if r.job.Group().PID(t.Role, t.Index) == 0 {
+		return "", fmt.Errorf("%w: %s is not a running process that this machine's supervisor started",
+			perdure.ErrRefused, t)
+	}
+	switch a.Kind {
+	case dashboard.ActKill, dashboard.ActFreeze:
+		r.job.AddFault(supervisor.Fault{
+			Kind: supervisor.FaultKind(a.Kind), Target: t,
+			When: supervisor.When{Since: r.job.Since().Truncate(time.Millisecond)},
+		})
+	case dashboard.ActResume:
+		if err := r.job.Group().Thaw(t.Role, t.Index); err != nil {
+			return "", fmt.Errorf("%w: %w", perdure.ErrRefused, err)
+		}
+		r.job.Emit("resumed", t.String(), time.Now(), t.String()+" may continue")
+	default:
+		return "", fmt.Errorf("%w: unknown action %q; choose kill, freeze, resume, add or remove", perdure.ErrUsage,
+			a.Kind)
+	}
+	return fmt.Sprintf("%s %s", a.Kind, a.Target), nil
+}
+
+// scaleByOne lets one worker join or leave.
+func (r liveJob) scaleByOne(ctx context.Context, a dashboard.Action) (accepted string, err error) {
+	if !r.Run.workers && !r.ownPrograms {
+		return "", fmt.Errorf("%w: the workers are programs that you start yourself; use perdure scale",
+			perdure.ErrRefused)
+	}
+	if a.Kind == dashboard.ActAdd {
+		workers := 1
+		for _, d := range r.stats.Progress().Members {
+			if d.Role == wire.RoleWorker && d.Until == 0 {
+				workers++
+			}
+		}
+		return r.Control().Scale(ctx, control.Scale{Workers: workers})
+	}
+	t, err := supervisor.ParseProcess(a.Target)
+	if err != nil || t.Role != wire.RoleWorker {
+		return "", fmt.Errorf("%w: invalid target %q; only a worker can leave, for example worker:1", perdure.ErrUsage,
+			a.Target)
+	}
+	return r.Control().Scale(ctx, control.Scale{Leave: []perdure.Slot{perdure.Slot(t.Index)}})
+}

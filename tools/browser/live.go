@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// live opens the dashboard of a run that is running, kills and freezes processes by its buttons, reloads it, and
+// compares it with the run's directory at the end.
+//
+//	browser live CHROMIUM FOLDER RUN
+func live(chromium, folder, run string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	link, err := waitFor(ctx, filepath.Join(run, "dashboard"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel = newBrowser(ctx, chromium)
+	defer cancel()
+	b := &browser{where: run, origin: link[:strings.Index(link, "#")]}
+	chromedp.ListenTarget(ctx, b.hear)
+	if err := chromedp.Run(ctx, network.Enable(), log.Enable(), runtime.Enable()); err != nil {
+		return err
+	}
+	page := &livePage{b: b, ctx: ctx, folder: folder}
+	page.look(1400, "light")
+	page.do(chromedp.Navigate(link), chromedp.WaitVisible("#lanes .lane[data-process]"))
+	page.until("the link is not in the address", `location.hash === ""`)
+	page.until("training", `document.getElementById("badge").textContent.includes("training")`)
+	const firstPaint = `performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 1e9`
+	var paint, again float64 // the first one includes the start of the browser's renderer
+	page.do(chromedp.Evaluate(firstPaint, &paint))
+	page.until("clocks in the lanes", `document.querySelector('[data-process="worker:0"]').dataset.clock > 5`)
+	page.shot("live-wide")
+	page.kills("server:0")
+	page.kills("worker:1")
+	page.do(chromedp.Click(`[data-process="worker:2"] [data-act=freeze]`))
+	page.until("worker:2 is frozen", `document.querySelector('[data-process="worker:2"]').dataset.state === "frozen"`)
+	page.shot("live-frozen")
+	page.do(chromedp.Click(`[data-process="worker:2"] [data-act=resume]`))
+	page.until("worker:2 works again", `document.querySelector('[data-process="worker:2"]').dataset.state === "serving"`)
+	var before int
+	count := `document.querySelectorAll("#events li").length`
+	page.do(chromedp.Evaluate(count, &before), chromedp.Reload())
+	page.until("the same events after a reload", fmt.Sprintf("%s >= %d", count, before))
+	page.do(chromedp.Evaluate(firstPaint, &again))
+	if min(paint, again) > 200 {
+		b.complain("the first paint took %.0f ms, and %.0f ms after a reload; at most 200", paint, again)
+	}
+	page.kills("coordinator")
+	page.until("training goes on", `document.getElementById("badge").textContent.includes("training")`)
+	page.look(1400, "dark")
+	page.shot("live-dark")
+	page.look(360, "light")
+	page.shot("live-narrow")
+	page.look(360, "dark")
+	page.shot("live-narrow-dark")
+	page.look(1400, "light")
+	page.until("the run is done", `document.getElementById("badge").textContent.includes("done")`)
+	page.same(run)
+	page.do(chromedp.Evaluate(`(() => { const t = document.getElementById("time"); t.value = 400;
+		t.dispatchEvent(new Event("input")); })()`, nil))
+	page.until("the slider shows an earlier time", `document.getElementById("live").getAttribute("aria-pressed") === "false"`)
+	page.shot("live-replay")
+	page.do(chromedp.Click("#live"))
+	page.until("the slider shows the end", `document.getElementById("live").getAttribute("aria-pressed") === "true"`)
+	page.shot("live-done")
+	if page.err != nil {
+		return page.err
+	}
+	if len(b.wrong) > 0 {
+		return errors.New(strings.Join(b.wrong, "\n"))
+	}
+	fmt.Printf("the dashboard of %s was used and looked at; its first paint took %.0f ms, and %.0f ms after a reload; "+
+		"pictures are in %s\n", run, paint, again, folder)
+	return nil
+}
+
+// waitFor returns the content of a file once it exists.
+func waitFor(ctx context.Context, file string) (string, error) {
+	for {
+		if text, err := os.ReadFile(file); err == nil && strings.HasSuffix(string(text), "\n") {
+			return strings.TrimSpace(string(text)), nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("%s does not appear", file)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// livePage is an open dashboard. Its first error ends all that follows.
+type livePage struct {
+	b      *browser
+	ctx    context.Context
+	folder string
+	err    error
+}
+
+func (p *livePage) do(steps ...chromedp.Action) {
+	if p.err == nil {
+		p.err = chromedp.Run(p.ctx, steps...)
+	}
+}
+
+// until waits until an expression is true.
+func (p *livePage) until(what, expression string) {
+	if p.err != nil {
+		return
+	}
+	var is bool
+	err := chromedp.Run(p.ctx, chromedp.Poll(expression, &is, chromedp.WithPollingInterval(50*time.Millisecond),
+		chromedp.WithPollingTimeout(40*time.Second)))
+	if err != nil {
+		p.err = fmt.Errorf("%s: %w", what, err)
+		p.shot("live-failed")
+	}
+}
+
+// look sets the size and the colours of the window.
+func (p *livePage) look(width int64, scheme string) {
+	p.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme},
+	}))
+}
+
+// kills kills a process by its button, and waits until its lane shows the death and another process.
+func (p *livePage) kills(process string) {
+	lane := fmt.Sprintf(`document.querySelector('[data-process="%s"]')`, process)
+	var pid string
+	p.until(process+" works", lane+`.dataset.pid > 0 && !`+lane+`.querySelector("[data-act=kill]").disabled`)
+	p.do(chromedp.Evaluate(lane+".dataset.pid", &pid),
+		chromedp.Click(fmt.Sprintf(`[data-process="%s"] [data-act=kill]`, process)))
+	p.until(process+" is replaced", fmt.Sprintf(`%s.dataset.pid > 0 && %s.dataset.pid !== "%s" && `+
+		`%s.dataset.state === "serving" && [...document.querySelectorAll("#events li")].some((e) => `+
+		`e.dataset.kind === "detected" && e.textContent.includes("%s is dead"))`, lane, lane, pid, lane, process))
+}
+
+// shot keeps a picture, and checks the page as it is shown.
+func (p *livePage) shot(name string) {
+	var found []string
+	var picture []byte
+	failed := p.err
+	p.err = nil
+	p.do(chromedp.Evaluate(check, &found), chromedp.FullScreenshot(&picture, 100))
+	for _, f := range found {
+		p.b.complain("%s: %s", name, f)
+	}
+	if p.err == nil {
+		p.err = os.WriteFile(filepath.Join(p.folder, name+".png"), picture, 0o666)
+	}
+	if failed != nil {
+		p.err = failed
+	}
+}
+
+// same compares the numbers on the page with summary.json.
+func (p *livePage) same(run string) {
+	if p.err != nil {
+		return
+	}
+	var sum map[string]any
+	text, err := os.ReadFile(filepath.Join(run, "summary.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &sum)
+	}
+	if err != nil {
+		p.err = err
+		return
+	}
+	for id, field := range map[string]string{"n-clock": "clocks", "n-lost": "updates_lost", "n-redone": "clocks_redone"} {
+		var shown string
+		p.do(chromedp.Evaluate(fmt.Sprintf(`document.getElementById("%s").firstChild.textContent`, id), &shown))
+		if want := fmt.Sprint(sum[field]); shown != want {
+			p.b.complain("%s is %s, and %s in summary.json", id, shown, want)
+		}
+	}
+	var fields map[string]string
+	p.do(chromedp.Evaluate(`Object.fromEntries([...document.querySelectorAll("#summary [data-field]")].map(
+		(e) => [e.dataset.field, e.textContent]))`, &fields))
+	for name, value := range sum {
+		switch v := value.(type) {
+		case string, bool:
+			if fields[name] != fmt.Sprint(v) {
+				p.b.complain("%s is %q, and %v in summary.json", name, fields[name], v)
+			}
+		case float64:
+			var shown float64
+			if _, err := fmt.Sscan(fields[name], &shown); err != nil || shown != v {
+				p.b.complain("%s is %q, and %v in summary.json", name, fields[name], v)
+			}
+		}
+	}
+}
