@@ -27,6 +27,7 @@ SEED     ?= 1
 HOSTS    ?= 20
 FIRST    ?= 1
 SCHEDULES ?= 20
+DASHBOARDS ?= 2
 COUNT    ?= 6
 PACKAGES ?= ./...
 RESULTS  ?= docs/bench/$(shell date +%F).md
@@ -225,7 +226,7 @@ $(CHROME):
 	cp tools/browser/unpack.mjs bin/browser/ && TMPDIR="$(CURDIR)/bin/browser" node bin/browser/unpack.mjs
 
 .PHONY: check-browser
-check-browser: build $(TOOLS)/browser $(CHROME) ## open reports in headless Chromium, wide, narrow, dark and unfolded: no error, no text cut off; pictures of them are in bin/browser
+check-browser: build $(TOOLS)/browser $(CHROME) ## open reports and the dashboard in headless Chromium, wide, narrow, dark and unfolded: no error, no text cut off; use the buttons of the dashboard, and compare it with summary.json in DASHBOARDS=2 runs; pictures are in bin/browser
 	rm -rf bin/browser/runs && mkdir -p bin/browser/shots
 	for seed in 1 2 3; do for recovery in resend:20 chain:2 none; do \
 		bin/perdure train --clocks 120 --seed $$seed --recovery $$recovery --batch 40 --compute-ms 5 \
@@ -238,6 +239,13 @@ check-browser: build $(TOOLS)/browser $(CHROME) ## open reports in headless Chro
 	bin/perdure report bin/browser/runs/a -o bin/browser/groups.html
 	bin/perdure report bin/browser/runs/b bin/browser/runs/c -o bin/browser/many.html
 	$(TOOLS)/browser $(CHROME) bin/browser/shots bin/browser/one.html bin/browser/groups.html bin/browser/many.html
+	bin/perdure train --dashboard --consistency ssp:3 --recovery chain:2 --servers 3 --clocks 500 --compute-ms 40 -q \
+		--out bin/browser/runs/live & $(TOOLS)/browser live $(CHROME) bin/browser/shots bin/browser/runs/live && wait $$!
+	for seed in $$(seq 1 $(DASHBOARDS)); do \
+		bin/perdure train --dashboard --recovery resend:10 --clocks 100 --compute-ms 20 --seed $$seed -q \
+			--fault kill:server:0@clock:$$((20 + seed)) --fault freeze:worker:1@clock:40 --fault kill:coordinator@clock:60 \
+			--fault kill:worker:*@clock:$$((70 + seed)) --out bin/browser/runs/same-$$seed & \
+		$(TOOLS)/browser same $(CHROME) bin/browser/shots bin/browser/runs/same-$$seed && wait $$!; done
 
 .PHONY: check-large
 check-large: ## train a table of 0.9 GB (2.7 with its state) on a busy machine, and see that no process is taken for dead; 12 GB of memory and some ten minutes

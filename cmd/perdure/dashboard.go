@@ -48,7 +48,7 @@ type dashboardCmd struct {
 func (c *dashboardCmd) Run(ctx context.Context) error {
 	s, err := settings.Read(filepath.Join(c.Folder, rundir.RunFile))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
 	}
 	switch holder, err := rundir.CheckEnded(c.Folder); {
 	case errors.Is(err, rundir.ErrRunning):

@@ -23,24 +23,10 @@ import (
 //
 //	browser live CHROMIUM FOLDER RUN
 func live(chromium, folder, run string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	link, err := waitFor(ctx, filepath.Join(run, "dashboard"))
-	if err != nil {
-		return err
-	}
-	ctx, cancel = newBrowser(ctx, chromium)
-	defer cancel()
-	b := &browser{where: run, origin: link[:strings.Index(link, "#")]}
-	chromedp.ListenTarget(ctx, b.hear)
-	if err := chromedp.Run(ctx, network.Enable(), log.Enable(), runtime.Enable()); err != nil {
-		return err
-	}
-	page := &livePage{b: b, ctx: ctx, folder: folder}
-	page.look(1400, "light")
-	page.do(chromedp.Navigate(link), chromedp.WaitVisible("#lanes .lane[data-process]"))
+	page, end := openLive(chromium, folder, run)
+	defer end()
 	page.until("the link is not in the address", `location.hash === ""`)
-	page.until("training", `document.getElementById("badge").textContent.includes("training")`)
+	page.until("training", badgeSays("training"))
 	const firstPaint = `performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 1e9`
 	var paint, again float64 // the first one includes the start of the browser's renderer
 	page.do(chromedp.Evaluate(firstPaint, &paint))
@@ -59,10 +45,10 @@ func live(chromium, folder, run string) error {
 	page.until("the same events after a reload", fmt.Sprintf("%s >= %d", count, before))
 	page.do(chromedp.Evaluate(firstPaint, &again))
 	if min(paint, again) > 200 {
-		b.complain("the first paint took %.0f ms, and %.0f ms after a reload; at most 200", paint, again)
+		page.b.complain("the first paint took %.0f ms, and %.0f ms after a reload; at most 200", paint, again)
 	}
 	page.kills("coordinator")
-	page.until("training goes on", `document.getElementById("badge").textContent.includes("training")`)
+	page.until("training goes on", badgeSays("training"))
 	page.look(1400, "dark")
 	page.shot("live-dark")
 	page.look(360, "light")
@@ -70,7 +56,7 @@ func live(chromium, folder, run string) error {
 	page.look(360, "dark")
 	page.shot("live-narrow-dark")
 	page.look(1400, "light")
-	page.until("the run is done", `document.getElementById("badge").textContent.includes("done")`)
+	page.until("the run is done", badgeSays("done"))
 	page.same(run)
 	page.do(chromedp.Evaluate(`(() => { const t = document.getElementById("time"); t.value = 400;
 		t.dispatchEvent(new Event("input")); })()`, nil))
@@ -79,15 +65,55 @@ func live(chromium, folder, run string) error {
 	page.do(chromedp.Click("#live"))
 	page.until("the slider shows the end", `document.getElementById("live").getAttribute("aria-pressed") === "true"`)
 	page.shot("live-done")
-	if page.err != nil {
-		return page.err
-	}
-	if len(b.wrong) > 0 {
-		return errors.New(strings.Join(b.wrong, "\n"))
+	if err := page.verdict(); err != nil {
+		return err
 	}
 	fmt.Printf("the dashboard of %s was used and looked at; its first paint took %.0f ms, and %.0f ms after a reload; "+
 		"pictures are in %s\n", run, paint, again, folder)
 	return nil
+}
+
+// same opens the dashboards of runs one after another while they run, and compares them with their directories at the
+// end.
+//
+//	browser same CHROMIUM FOLDER RUN...
+func same(chromium, folder string, runs []string) error {
+	for _, run := range runs {
+		page, end := openLive(chromium, folder, run)
+		page.until("the run is done", badgeSays("done"))
+		page.same(run)
+		page.shot("same-" + filepath.Base(run))
+		err := page.verdict()
+		end()
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Printf("the dashboard of %s has the numbers of summary.json at its end\n", strings.Join(runs, ", "))
+	return nil
+}
+
+// badgeSays returns the expression for a text in the state of the job.
+func badgeSays(text string) string {
+	return fmt.Sprintf("document.getElementById('badge').textContent.includes(%q)", text)
+}
+
+// openLive opens the dashboard of a run, as soon as that is there.
+func openLive(chromium, folder, run string) (page *livePage, end func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	page = &livePage{b: &browser{where: run}, folder: folder}
+	link, err := waitFor(ctx, filepath.Join(run, "dashboard"))
+	if page.err = err; err != nil {
+		return page, cancel
+	}
+	page.b.origin, _, _ = strings.Cut(link, "#")
+	var stop context.CancelFunc
+	page.ctx, stop = newBrowser(ctx, chromium)
+	chromedp.ListenTarget(page.ctx, page.b.hear)
+	page.do(network.Enable(), log.Enable(), runtime.Enable())
+	page.look(1400, "light")
+	page.do(chromedp.Navigate(link), chromedp.WaitVisible("#lanes .lane[data-process]"))
+	return page, func() { stop(); cancel() }
 }
 
 // waitFor returns the content of a file once it exists.
@@ -116,6 +142,17 @@ func (p *livePage) do(steps ...chromedp.Action) {
 	if p.err == nil {
 		p.err = chromedp.Run(p.ctx, steps...)
 	}
+}
+
+// verdict returns everything that is wrong.
+func (p *livePage) verdict() error {
+	if p.err != nil {
+		return p.err
+	}
+	if len(p.b.wrong) > 0 {
+		return errors.New(strings.Join(p.b.wrong, "\n"))
+	}
+	return nil
 }
 
 // until waits until an expression is true.

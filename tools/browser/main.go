@@ -25,13 +25,17 @@ import (
 
 func main() {
 	if len(os.Args) < 4 {
-		fmt.Fprintln(os.Stderr, "browser CHROMIUM FOLDER PAGE...\nbrowser live CHROMIUM FOLDER RUN")
+		fmt.Fprintln(os.Stderr, "browser CHROMIUM FOLDER PAGE...\nbrowser live CHROMIUM FOLDER RUN\n"+
+			"browser same CHROMIUM FOLDER RUN...")
 		os.Exit(2)
 	}
 	var err error
-	if os.Args[1] == "live" && len(os.Args) == 5 {
+	switch {
+	case os.Args[1] == "live" && len(os.Args) == 5:
 		err = live(os.Args[2], os.Args[3], os.Args[4])
-	} else {
+	case os.Args[1] == "same" && len(os.Args) >= 5:
+		err = same(os.Args[2], os.Args[3], os.Args[4:])
+	default:
 		err = look(os.Args[1], os.Args[2], os.Args[3:])
 	}
 	if err != nil {
