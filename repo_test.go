@@ -594,8 +594,11 @@ func readRepository(root fs.FS) (files []source, err error) {
 			return nil
 		}
 		text, err := fs.ReadFile(root, p)
-		if err != nil || bytes.IndexByte(text, 0) >= 0 { // binary
+		if err != nil {
 			return err
+		}
+		if bytes.IndexByte(text, 0) >= 0 { // binary; pages may link to it
+			text = nil
 		}
 		s := source{path: p, text: text, fset: fset}
 		if strings.HasSuffix(p, ".go") && !strings.HasPrefix(p, "tools/") {

@@ -125,7 +125,7 @@ type Dashboard struct {
 
 // Times of a stream.
 const (
-	interval = 250 * time.Millisecond // between two states of the job
+	interval = 500 * time.Millisecond // between two states of the job
 	ping     = 15 * time.Second       // between two messages; also between two checks of a client's rights
 	patience = 10 * time.Second
 	grace    = 2 * time.Second // for the last messages when the dashboard is closed

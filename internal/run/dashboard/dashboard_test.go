@@ -382,7 +382,7 @@ func compact(t *testing.T, text []byte) []byte {
 
 // TestThin: a long history keeps its header and its evaluations.
 func TestThin(t *testing.T) {
-	kept, next := thin([]byte("seconds\n1,\n2,0\n3,\n4,\n"), 0, 4)
+	kept, next := thin([]byte("seconds\n1,\n2,0\n3,\n4,\n"), 0, 4, isEvaluation)
 	if string(kept) != "seconds\n2,0\n4,\n" || next != 5 {
 		t.Errorf("%q, %d", kept, next)
 	}

@@ -31,11 +31,11 @@ const (
 var streamed = []struct {
 	record  rundir.Record
 	message string
-	thin    bool // rows of a long history may be left out
+	keep    func(row []byte) bool // other rows of a long history may be left out; nil: all are sent
 }{
-	{rundir.EventsRecord, "events", false},
-	{rundir.SeriesRecord, "series", true},
-	{rundir.ClocksRecord, "clocks", true},
+	{rundir.EventsRecord, "events", nil},
+	{rundir.SeriesRecord, "series", isEvaluation},
+	{rundir.ClocksRecord, "clocks", func([]byte) bool { return false }},
 }
 
 // stream is the stream to one client.
@@ -159,12 +159,12 @@ func (s *stream) record(i int) error {
 		}
 		if every == 0 {
 			every = 1
-			if info, err := os.Stat(filepath.Join(s.d.cfg.Dir, string(r.record))); err == nil && r.thin {
+			if info, err := os.Stat(filepath.Join(s.d.cfg.Dir, string(r.record))); err == nil && r.keep != nil {
 				every = int((info.Size()-s.at[i])/maxHistory) + 1
 			}
 		}
 		if every > 1 {
-			lines, row = thin(lines, row, every)
+			lines, row = thin(lines, row, every, r.keep)
 		}
 		s.at[i] = next
 		if err := s.send(r.message, lines); err != nil {
@@ -173,11 +173,13 @@ func (s *stream) record(i int) error {
 	}
 }
 
-// thin keeps the header, evaluations and every n-th of the other rows. row is the number of the first one.
-func thin(lines []byte, row, n int) (kept []byte, next int) {
+// isEvaluation reports whether a row of series.csv belongs to an evaluation: its last column, backlog, is set.
+func isEvaluation(row []byte) bool { return !bytes.HasSuffix(row, []byte(",\n")) }
+
+// thin keeps the header, every n-th row, and all rows for which keep is true. row is the number of the first one.
+func thin(lines []byte, row, n int, keep func(row []byte) bool) (kept []byte, next int) {
 	for line := range bytes.Lines(lines) {
-		evaluation := bytes.HasSuffix(line, []byte(",0\n")) || bytes.HasSuffix(line, []byte(",1\n"))
-		if row%n == 0 || evaluation {
+		if row%n == 0 || keep(line) {
 			kept = append(kept, line...)
 		}
 		row++

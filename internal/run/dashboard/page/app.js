@@ -130,7 +130,7 @@ function showTiles(n) {
     n.test_rmse === undefined ? ["accuracy", "Test accuracy", percent(n.test_accuracy), ""] : ["rmse", "Test RMSE", short(n.test_rmse), ""],
     ["lost", "Updates lost", String(n.lost), ""],
     ["redone", "Clocks redone", String(n.redone), ""],
-    ["durable", "Stored up to clock", n.durable ? String(n.durable) : "–", ""],
+    ["durable", "Stored clock", n.durable ? String(n.durable) : "–", ""],
   ];
   $("tiles").replaceChildren(...tiles.map(([id, name, value, more]) => {
     const dd = node("dd", { id: `n-${id}` }, value, node("small", {}, more));
