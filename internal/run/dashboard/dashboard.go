@@ -160,7 +160,7 @@ func Listen(addr string, ring *keys.Ring) (*Listener, error) {
 	if ring == nil {
 		return nil, errors.Join(in.Close(), fmt.Errorf("%w: other machines can reach the dashboard at %s: create keys "+
 			"with perdure keys new DIR and use --keys DIR, or use 127.0.0.1 and an SSH tunnel", perdure.ErrUsage,
-			l.addr))
+			addr))
 	}
 	l.scheme, l.names = "https", []string{host}
 	if machine, err := os.Hostname(); err == nil {

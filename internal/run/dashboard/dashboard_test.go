@@ -380,6 +380,16 @@ func compact(t *testing.T, text []byte) []byte {
 	return b.Bytes()
 }
 
+// TestOlderRun: a run of an older program, without clocks.csv, can be opened.
+func TestOlderRun(t *testing.T) {
+	p := newPlace(t)
+	p.event(t, "1")
+	must(t, os.Remove(filepath.Join(p.Path(), "clocks.csv")))
+	r := follow(t, p.serve(t, nil), "")
+	same(t, r.texts(1), numbered(1, 1))
+	r.await("end")
+}
+
 // TestThin: a long history keeps its header and its evaluations.
 func TestThin(t *testing.T) {
 	kept, next := thin([]byte("seconds\n1,\n2,0\n3,\n4,\n"), 0, 4, isEvaluation)

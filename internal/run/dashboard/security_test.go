@@ -1,9 +1,11 @@
 package dashboard
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -263,5 +265,62 @@ func TestTokens(t *testing.T) {
 	must(t, ring.Refresh())
 	if o := act(o); o != http.StatusUnauthorized {
 		t.Errorf("a revoked token acts: %d", o)
+	}
+}
+
+// TestNetwork: in a job with keys, other machines can reach the page over TLS only, under the names of this machine.
+func TestNetwork(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	_, err := authority.New(dir, "job", time.Hour, time.Now)
+	must(t, err)
+	ring, err := keys.Open(keys.RoleDir(dir, keys.Coordinator))
+	must(t, err)
+	p := newPlace(t)
+	l, err := Listen("0.0.0.0:0", ring)
+	must(t, err)
+	d, err := Open(l, Config{Dir: p.Path(), Run: &p.run, Job: &fakeJob{}})
+	must(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	if !strings.HasPrefix(d.Address(), "https://") {
+		t.Errorf("address %s", d.Address())
+	}
+	at := l.Addr().String()
+	_, port, err := net.SplitHostPort(at)
+	must(t, err)
+	trusting := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // browsers do not know the job's authority
+	}}
+	t.Cleanup(trusting.CloseIdleConnections)
+	machine, err := os.Hostname()
+	must(t, err)
+	for host, want := range map[string]int{
+		"127.0.0.1:" + port: 200, "10.0.0.5:" + port: 200, machine + ":" + port: 200, "evil.example:" + port: 403,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://127.0.0.1:"+port+"/", nil)
+		must(t, err)
+		r.Host = host
+		a, err := trusting.Do(r)
+		must(t, err)
+		must(t, a.Body.Close())
+		if a.StatusCode != want {
+			t.Errorf("host %s: %s, want %d", host, a.Status, want)
+		}
+	}
+	body := fmt.Sprintf(`{"token":%q}`, d.sessions.unused().Reveal())
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "https://127.0.0.1:"+port+"/session",
+		strings.NewReader(body))
+	must(t, err)
+	r.Header.Set("X-Perdure", "1")
+	a, err := trusting.Do(r)
+	must(t, err)
+	must(t, a.Body.Close())
+	if len(a.Cookies()) != 1 || !a.Cookies()[0].Secure {
+		t.Errorf("%s, cookies %v", a.Status, a.Cookies())
+	}
+	if a, err := http.Get("http://127.0.0.1:" + port + "/"); err == nil {
+		must(t, a.Body.Close())
+		if a.StatusCode == http.StatusOK {
+			t.Error("the page is served without TLS")
+		}
 	}
 }
