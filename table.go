@@ -71,8 +71,8 @@ const (
 type Encoding string
 
 // The encodings. EncodingBF16 keeps the upper 16 bits of each value, rounded. EncodingInt8 has a scale for each row,
-// whose largest value becomes ±127. Encoding2Bit has four levels for each row; programs should add its rounding error to
-// the next update. Rows of few values, or of at most four different ones, are exact.
+// whose largest value becomes ±127. Encoding2Bit has four levels for each row; programs should add its rounding error
+// to the next update. Rows of few values, or of at most four different ones, are exact.
 const (
 	EncodingFloat32 Encoding = "" // the default
 	EncodingBF16    Encoding = "bf16"
