@@ -131,6 +131,7 @@ func TestTableAsJSON(t *testing.T) {
 	job := fakeJob{view: protocol.View{Tables: []perdure.TableSpec{{
 		Name: "w", Rows: 1, Sparse: true, Dim: 2, Evict: 3, NonFinite: perdure.AllowNonFinite,
 		Distance: perdure.DistanceTV, Whole: true, Shard: 18, Combine: perdure.CombineWeighted, Transient: true,
+		Encoding: perdure.EncodingInt8,
 		Rule: perdure.Rule{
 			Kind: perdure.RuleAdam, Rate: 4.5, Schedule: perdure.ScheduleStep, Every: 5, Factor: 6.5,
 			Momentum: 7.5, Beta1: 8.5, Beta2: 9.5, Epsilon: 10.5, Beta: 11.5, L1: 12.5, L2: 13.5,
@@ -153,7 +154,7 @@ func TestTableAsJSON(t *testing.T) {
 		`"decay":14.5,"clipValue":15.5,"clipNorm":16.5},` +
 		`"init":{"kind":"normal","scale":17.5},"consistency":"bsp","sparse":true,` +
 		`"evict":"3","nonFinite":"allow","distance":"tv","whole":true,"shard":18,"combine":"weighted",` +
-		`"transient":true}]}`
+		`"transient":true,"encoding":"int8"}]}`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -38,6 +38,15 @@ def checked(sync_every: int, overlap: Any, mix: Any) -> tuple[int, float | None]
     return steps, part
 
 
+def compression(compress: Any, compress_weights: Any) -> tuple[str | None, str | None]:
+    """Return the encodings of the way up and down. Raises UsageError for unknown ones."""
+    if compress not in (None, "bf16", "int8", "2bit"):
+        raise UsageError(f"invalid compress {compress!r}: choose bf16, int8 or 2bit, or omit it")
+    if compress_weights not in (None, "bf16", "int8"):
+        raise UsageError(f"invalid compress_weights {compress_weights!r}: choose bf16 or int8, or omit it")
+    return compress, compress_weights
+
+
 def blocks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield parts of tensors of equal shapes that fit into a processor's cache, so that memory is read once."""
     if not all(t.is_contiguous() for t in tensors):

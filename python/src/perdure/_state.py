@@ -33,8 +33,9 @@ class Encoded:
 
     _tree_only = False  # whether to skip the values of tensors
 
-    def __init__(self, state: Any, path: str = "state") -> None:
+    def __init__(self, state: Any, path: str = "state", late: NDArray[Any] | None = None) -> None:
         self._parts: list[Any] = []  # bytes of the values: numpy arrays, or tensors on another device
+        self._late = 0 if late is None else late.ctypes.data  # not copied: it changes until the first read
         self._end = 0
         tree = json.dumps(self._shrink(state, path), separators=(",", ":")).encode()
         tree += b" " * (-(_HEAD.size + len(tree)) % _ALIGN)
@@ -87,7 +88,8 @@ class Encoded:
 
     def _put(self, data: Any) -> int:
         at = self._end
-        self._parts.append(data.copy() if isinstance(data, np.ndarray) and data.size <= _SMALL else data)
+        small = isinstance(data, np.ndarray) and data.size <= _SMALL and data.ctypes.data != self._late
+        self._parts.append(data.copy() if small else data)
         self._end += len(data)
         if gap := -self._end % _ALIGN:
             self._parts.append(np.zeros(gap, np.uint8))

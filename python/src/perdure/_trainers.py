@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from . import _state
 from ._ending import Left
 from ._inner import refuse_schedulers
-from ._overlap import checked
+from ._overlap import checked, compression
 from ._parallel import DataParallel
 from .errors import Done, UsageError
 from .job import Job
@@ -60,6 +60,8 @@ class Outer:
         sync_every: int,
         overlap: int,
         mix: float | None,
+        compress: str | None,
+        compress_weights: str | None,
         outer: Rule | None,
         weights: Callable[[], float] | None,
         state: Iterable[Stateful],
@@ -69,6 +71,7 @@ class Outer:
             raise UsageError(f"invalid sync_every {sync_every}: choose 1 or more steps")
         self.job, self.sync_every, self.place = job, sync_every, _Place()
         self._overlap, self._mix = checked(sync_every, overlap, mix)
+        self._compress, self._compress_weights = compression(compress, compress_weights)
         self.diloco: DiLoCo | None = None
         self.over = False  # whether the job's work has ended before the trainer's
         self._outer, self._weights, self._state, self._end = outer, weights, list(state), end
@@ -79,7 +82,8 @@ class Outer:
 
     def saved(self, model: nn.Module) -> dict[str, Any] | None:
         """Return the trainer's state saved by an earlier process of the slot, or None."""
-        kept = DiLoCo._drafted(self.job, model, self.sync_every, self._outer, self._weights, self._end)
+        rounded = (self._compress, self._compress_weights)
+        kept = DiLoCo._drafted(self.job, model, self.sync_every, self._outer, self._weights, self._end, *rounded)
         if kept is None:
             saved = self.job.load_state()
             kept = None if saved is None else _state.decode(saved)
@@ -116,6 +120,8 @@ class Outer:
             sync_every=self.sync_every,
             overlap=self._overlap,
             mix=self._mix,
+            compress=self._compress,
+            compress_weights=self._compress_weights,
             outer=self._outer,
             weights=self._weights,
             state=kept,

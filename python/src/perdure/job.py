@@ -129,34 +129,13 @@ class Table:
         """
         return self.read(rows, out=out, timeout=timeout).values
 
-    def get_run(
-        self,
-        first: int,
-        count: int,
-        out: Floats | None = None,
-        timeout: float | None = None,
-        encoding: str | None = None,
-    ) -> Floats:
-        """Read ``count`` consecutive rows of a dense table, starting at row ``first``. Otherwise like ``get``.
+    def get_run(self, first: int, count: int, out: Floats | None = None, timeout: float | None = None) -> Floats:
+        """Read ``count`` consecutive rows of a dense table, starting at row ``first``. Otherwise like ``get``."""
+        return self._read(_agent.GET_RUN, first, count, out, timeout).values
 
-        Args:
-            first: The number of the first row.
-            count: The number of rows.
-            out: As for ``get``.
-            timeout: As for ``get``.
-            encoding: ``bf16`` or ``int8``: the servers round the rows before they send them, which needs ``bsp``. None
-                returns them as they are.
-
-        Returns:
-            An array of shape (count, dim).
-
-        Raises:
-            TimeoutError: The servers did not answer in time.
-            UsageError: The table cannot be read with this encoding.
-        """
-        if encoding not in _agent.AS:
-            raise UsageError(f"table {self.name}: cannot read as {encoding!r}; choose bf16 or int8, or omit encoding")
-        return self._read(_agent.GET_RUN, first, count, out, timeout, _agent.AS[encoding]).values
+    def _get_run_as(self, encoding: str | None, first: int, count: int, out: Floats | None = None) -> Floats:
+        """Read rows like ``get_run``, but servers round them to ``bf16`` or ``int8``, which needs ``bsp``."""
+        return self._read(_agent.GET_RUN, first, count, out, None, _agent.AS[encoding]).values
 
     def _get_unless_copy_wanted(self, count: int) -> Floats:
         """Read the first rows, or raise _CopyWanted instead of waiting while a process needs a copy: see _save_copy."""
@@ -232,27 +211,15 @@ class Table:
         self._job._inced = True
         return array
 
-    def round(self, values: Floats) -> None:
-        """Replace deltas by what the servers receive if they are added: see ``encoding`` of ``Job.table``.
-
-        A program whose updates are rounded coarsely can add the difference to its next update.
-
-        Args:
-            values: A contiguous array of float32 of shape (count, dim), which is changed.
+    def _round(self, values: Floats) -> None:
+        """Replace deltas, an array of shape (count, dim), by what the servers receive if they are added.
 
         Raises:
             NonFinite: A value is NaN or Inf.
             UsageError: The array has another type or shape.
-
-        Example:
-            >>> delta = gradients + residual
-            >>> residual[...] = delta
-            >>> table.round(delta)
-            >>> residual -= delta
-            >>> table.inc_run(0, delta)
         """
         if values.dtype != np.float32 or not values.flags.c_contiguous or not values.flags.writeable:
-            raise UsageError(f"table {self.name}: round needs a contiguous, writeable array of float32")
+            raise UsageError(f"table {self.name}: rounding needs a contiguous, writeable array of float32")
         if values.size % self.dim:
             raise UsageError(f"table {self.name}: {values.size} values are not rows of {self.dim}")
         with self._job._lent(values) as of:
@@ -469,7 +436,6 @@ class Job:
         init: str = "zeros",
         scale: float = 0.0,
         combine: str = "each",
-        encoding: str | None = None,
         **settings: Any,
     ) -> Table:
         """Create a table, or attach to the table of that name. Every slot must call it before its first clock.
@@ -483,10 +449,7 @@ class Job:
             scale: The bound of ``uniform``, or the standard deviation of ``normal``.
             combine: ``each`` applies the rule to every slot's update. ``sum``, ``mean`` and ``weighted`` apply it once
                 per clock to the combined update; they need ``bsp``.
-            encoding: How updates are rounded before they are sent. None sends float32. ``bf16`` halves the bytes.
-                ``int8`` quarters them, with a scale for each row. ``2bit`` has four levels for each row, so add the
-                rounding error to the next update (``Table.round``). Servers add in float32.
-            settings: More fields, see docs/TABLES.md: ``evict=10000``, ``whole=True``, ``non_finite``, ``distance``.
+            settings: More fields, see docs/TABLES.md: ``evict=10000``, ``whole=True``, ``encoding``, ``distance``.
 
         Returns:
             The table.
@@ -507,8 +470,6 @@ class Job:
             spec["init"] = {"kind": init, "scale": scale}
         if combine != "each":
             spec["combine"] = combine
-        if encoding is not None:
-            spec["encoding"] = encoding
         reply = self._agent.call(_agent.TABLE, text=json.dumps(spec).encode())
         if settings.get("transient"):
             self._saves_at_cuts = True

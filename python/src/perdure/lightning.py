@@ -227,6 +227,8 @@ class DiLoCoCallback(_Callback):
         sync_every: The number of optimizer steps between two outer steps.
         overlap: As in ``perdure.DiLoCo``. An evaluation after an outer step waits for its result.
         mix: As in ``perdure.DiLoCo``.
+        compress: As in ``perdure.DiLoCo``.
+        compress_weights: As in ``perdure.DiLoCo``.
         outer: As in ``perdure.DiLoCo``.
         weights: As in ``perdure.DiLoCo``.
         state: As in ``perdure.DiLoCo``.
@@ -243,13 +245,24 @@ class DiLoCoCallback(_Callback):
         sync_every: int = 100,
         overlap: int = 0,
         mix: float | None = None,
+        compress: str | None = None,
+        compress_weights: str | None = None,
         outer: Rule | None = None,
         weights: Callable[[], float] | None = None,
         state: Iterable[Stateful] = (),
         end: str = "first",
     ) -> None:
         self._outer = Outer(
-            job, sync_every=sync_every, overlap=overlap, mix=mix, outer=outer, weights=weights, state=state, end=end
+            job,
+            sync_every=sync_every,
+            overlap=overlap,
+            mix=mix,
+            compress=compress,
+            compress_weights=compress_weights,
+            outer=outer,
+            weights=weights,
+            state=state,
+            end=end,
         )
         self._shown = contextlib.ExitStack()  # during a validation
         self._steps = 0  # optimizer steps counted so far

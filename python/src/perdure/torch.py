@@ -14,6 +14,7 @@ import contextlib
 import copy
 import functools
 import hashlib
+import itertools
 import math
 import os
 import random
@@ -41,13 +42,14 @@ from ._late import Late, is_loader, state_of
 from ._loaders import Loaders, is_of
 from ._names import Description, Place, decoded
 from ._notice import Notice
-from ._overlap import Exchange, Window, blocks, checked
+from ._overlap import Exchange, Window, blocks, checked, compression
 from ._pinned import Pinned
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Saved, Table, _Now
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, Rule, Set
 
 _DIM = 1024  # values per row
+_PIECE = 1 << 13  # rows that are rounded together: 32 MiB, or one larger tensor
 _NAME = "weights.{}"  # name of a group's table
 _HELD = (torch.float32, torch.float16, torch.bfloat16)  # types that float32 represents exactly
 #: Numbers of backward passes, without a step of DiLoCo's inner optimizer, at which the weights are compared. The second
@@ -183,15 +185,33 @@ class _Group:
         rule: The update rule.
         combine: How servers combine the slots' updates.
         keep: Whether computing an update needs the weights at the start of the clock.
+        compress: As in ``DiLoCo``.
+        compress_weights: As in ``DiLoCo``.
     """
 
-    def __init__(self, job: Job, name: str, rows: _Rows, rule: Rule, combine: str, keep: bool) -> None:
+    def __init__(
+        self,
+        job: Job,
+        name: str,
+        rows: _Rows,
+        rule: Rule,
+        combine: str,
+        keep: bool,
+        compress: str | None = None,
+        compress_weights: str | None = None,
+    ) -> None:
         self.rows = rows
+        self._job, self.compress, self._compress_weights = job, compress, compress_weights
+        self.residual: Floats | None = None  # what rounding has omitted of all updates so far; None: not sent later
+        if compress == "2bit":
+            self.residual = np.zeros((rows.rows, _DIM), np.float32)
+        self._piece: Floats | None = None  # memory for a part of an update that is rounded
         self.decay = rule.decay
         if rule.decay:  # ServerOptimizer._write applies decay to the weights; the rows hold only their changes
             rule = type(rule)(**{k: v for k, v in vars(rule).items() if k != "decay"})
         self.begun = job.table(f"{name}.begin", rows.rows, dim=_DIM, rule=Set())
-        self.table = job.table(name, rows.rows, dim=_DIM, rule=rule, combine=combine)
+        encoding: dict[str, Any] = {} if compress is None else {"encoding": compress}
+        self.table = job.table(name, rows.rows, dim=_DIM, rule=rule, combine=combine, **encoding)
         shape = (rows.rows, _DIM)
         self.first, self.added = job.empty(shape), job.empty(shape)
         self.first[...] = 0
@@ -222,6 +242,41 @@ class _Group:
                     flat[first + tensor.numel() : (starts[i + 1] - starts[at]) * _DIM] = 0
             at = end + 1
 
+    def send_rounded(self, write: Callable[[int, torch.Tensor], None]) -> None:
+        """Send the update of all tensors rounded, in pieces of some tensors, so that little memory is needed.
+
+        Args:
+            write: As for ``send``.
+        """
+        starts, at, last = self.rows.starts, 0, len(self.rows.tensors)
+        while at < last:
+            end = at + 1
+            while end < last and starts[end + 1] - starts[at] <= _PIECE:
+                end += 1
+            if count := starts[end] - starts[at]:
+                piece = self._room(count)
+                flat = torch.from_numpy(piece.reshape(-1))
+                for i in range(at, end):
+                    tensor, first = self.rows.tensors[i], (starts[i] - starts[at]) * _DIM
+                    write(i, flat[first : first + tensor.numel()].view(tensor.shape))
+                    flat[first + tensor.numel() : (starts[i + 1] - starts[at]) * _DIM] = 0
+                if self.residual is not None:
+                    residual = self.residual[starts[at] : starts[end]]
+                    np.add(piece, residual, out=piece)
+                    residual[...] = piece
+                    self.table._round(piece)
+                    np.subtract(residual, piece, out=residual)
+                self.table.inc_run(starts[at], piece)
+                self.table.flush()
+            at = end
+
+    def _room(self, count: int) -> Floats:
+        if self._piece is None:
+            starts = self.rows.starts
+            largest = max(end - start for start, end in itertools.pairwise(starts))
+            self._piece = self._job.empty((max(largest, min(_PIECE, starts[-1])), _DIM))
+        return self._piece[:count]
+
     def changed(self) -> Iterator[str]:
         """Yield the names of the parameters that the program has changed since the last read."""
         for (name, shared), tensor in zip(self.shared(), self.rows.tensors, strict=True):
@@ -234,9 +289,23 @@ class _Group:
             weights = added if self.weights is not None else self.firsts[i] + added
             yield self.rows.names[i], weights.to(tensor.dtype)
 
+    def exact(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the names and shared weights, which the servers do not round."""
+        if self._compress_weights is None:
+            yield from self.shared()
+            return
+        added = self.table.get_run(0, self.rows.rows)
+        np.add(self.first, added, out=added)
+        for name, (tensor, weights) in zip(self.rows.names, self.rows.views(added), strict=True):
+            yield name, weights.to(tensor.dtype)
+
+    def read_exactly(self) -> None:
+        """Let the servers round no weights from now on."""
+        self._compress_weights = None
+
     def fetch(self) -> None:
         """Read the sum of changes. If the next update needs the weights, turn the sum into them."""
-        self.table.get_run(0, self.rows.rows, out=self.added)
+        self.table._get_run_as(self._compress_weights, 0, self.rows.rows, self.added)
         if self.weights is not None:
             np.add(self.first, self.weights, out=self.weights)
 
@@ -291,6 +360,8 @@ class _Model(_Training):
     """The common base of ServerOptimizer and DiLoCo."""
 
     _keep = False  # whether computing an update needs the weights at the start of the clock
+    _compress: str | None = None  # as in DiLoCo
+    _compress_weights: str | None = None  # as in DiLoCo
     _fixed_slots = False  # whether the number of slots cannot change, even with a Sampler
     _schedulers: Sequence[Any] = ()
 
@@ -319,8 +390,9 @@ class _Model(_Training):
         self._loaders = Loaders(self._state, self._sampler)
         self._left: Callable[[], Left | None] = self._loaders.left
         refuse_without_values(model)
-        sent = [p for of, _ in groups for _, p in of] if self._fixed_slots else []  # an overlap saves them, too
-        _refuse_unreached(job, self._state, [*sent, *(model.buffers() if sent else ())])
+        trained = [p for of, _ in groups for _, p in of]
+        sent = [*trained, *model.buffers()] if self._fixed_slots else []  # an overlap saves them, too
+        _refuse_unreached(job, self._state, [*sent, *(trained if self._compress == "2bit" else ())])
         _refuse_unkept(self._state)
         _refuse_trained(self._state, [p for of, _ in groups for _, p in of])
         _separate_generators(self._state, job.slot)
@@ -334,7 +406,8 @@ class _Model(_Training):
         self._names = Description(job, model, self._places([of for of, _ in rows], buffers), self._shared_settings())
         try:
             self._groups = [
-                _Group(job, _NAME.format(i), of, rule, combine, self._keep) for i, (of, rule) in enumerate(rows)
+                _Group(job, _NAME.format(i), of, rule, combine, self._keep, self._compress, self._compress_weights)
+                for i, (of, rule) in enumerate(rows)
             ]
             self._ending = Ending(job, end)
             if self._buffers is not None:
@@ -408,7 +481,7 @@ class _Model(_Training):
         self._await_weights()
         values: dict[str, torch.Tensor | None] = {}
         for g in self._groups:
-            values.update(g.shared())
+            values.update(g.exact())
         if self._buffers is not None:
             of = decoded(self._buffer_values, self._buffers.tensors, self._buffers.starts)
             values.update(zip(self._buffer_names, of, strict=True))
@@ -457,11 +530,15 @@ class _Model(_Training):
                 load(of, state)
             self._loaders.loaded()
             _set_random(kept["random"])
+            self._restore(kept)
             self._taken_over = True
         if self._sampler is not None:
             self._sampler._resume(loaded=kept is not None)
         # Clocks without work, and the loss of updates, leave a state of an earlier clock.
         self._resume_window(kept if kept is not None and saved.clock + 1 == self.job._now().clock else None)
+
+    def _restore(self, kept: dict[str, Any]) -> None:
+        """Restore what else is in the slot's saved state."""
 
     def _resume_window(self, kept: dict[str, Any] | None) -> None:
         """Continue from the state that this slot has saved with the last clock. None: it has saved none."""
@@ -588,10 +665,14 @@ class _Model(_Training):
         """
         before, sources = self._check_step()
         states = self._states()
-        kept = _state.Encoded(self._kept(states))
+        contents, late = self._kept(states), self._groups[0].residual if self._groups else None
+        kept = _state.Encoded(contents, late=late)
         self._half = True
+        if late is not None:
+            self._hand_over(sources, weight)  # changes the residual, which the state contains
         self.job._save(kept)  # a large state is written to the store while the updates are handed over
-        self._hand_over(sources, weight)
+        if late is None:
+            self._hand_over(sources, weight)
         self.job.clock()
         self._late.saved(states)
         self._half = False
@@ -624,7 +705,10 @@ class _Model(_Training):
         """Write the clock's update into the memory from which it is sent."""
         with torch.no_grad():
             for g, of in zip(self._groups, sources, strict=True):
-                g.send([source is not None for source in of], functools.partial(self._write, g, of))
+                if g.compress is None:
+                    g.send([source is not None for source in of], functools.partial(self._write, g, of))
+                else:
+                    g.send_rounded(functools.partial(self._write, g, of))
         self._send_buffers()
         self._weigh(weight)
 
@@ -644,6 +728,8 @@ class _Model(_Training):
         self._ending.say(self._left())
         self._ending.await_others(lambda: self._weigh(_NEXT_TO_NOTHING))
         self.job._to_end(lambda: self._weigh(_NEXT_TO_NOTHING))
+        for g in self._groups:
+            g.read_exactly()
         self._read()
         self.job.finish()
         self._let_go()
@@ -811,6 +897,11 @@ class DiLoCo(_Model):
             The number of slots cannot change during training.
         mix: For ``overlap``: after the exchange the weights are the fraction ``mix`` of the slot's own and 1 - ``mix``
             of the averaged ones. None adds all progress since the exchange began to the averaged ones.
+        compress: How the changes are rounded before they are sent to the servers, which add in float32: ``bf16`` halves
+            the bytes, ``int8`` quarters them, and ``2bit`` divides them by 15. With ``2bit`` the rounding error is
+            added to the next change. None sends float32.
+        compress_weights: How the servers round the averaged weights on the way back: ``bf16`` or ``int8``. ``export``
+            and ``finish`` read them as they are. None sends float32.
         outer: The outer rule. None means ``Nesterov(0.7, 0.9)``.
         weights: The weight of this slot's part, called at each outer step: a ``Count`` or a function that returns a
             number above 0. None weighs all slots equally.
@@ -840,6 +931,8 @@ class DiLoCo(_Model):
         sync_every: int = 100,
         overlap: int = 0,
         mix: float | None = None,
+        compress: str | None = None,
+        compress_weights: str | None = None,
         outer: Rule | None = None,
         weights: Callable[[], float] | None = None,
         schedulers: Iterable[Any] = (),
@@ -852,6 +945,7 @@ class DiLoCo(_Model):
             raise UsageError(f"invalid sync_every {sync_every}: choose 1 or more steps")
         self.sync_every, self._weights, self._steps = sync_every, weights, 0
         self.overlap, self._mix = checked(sync_every, overlap, mix)
+        self._compress, self._compress_weights = compression(compress, compress_weights)
         self._fixed_slots = self.overlap > 0
         self._shows = False  # whether the model has the shared weights for an evaluation
         self._window: Window | None = None  # with an overlap
@@ -889,9 +983,19 @@ class DiLoCo(_Model):
             hook.remove()
 
     def _shared_settings(self) -> dict[str, Any]:
-        if not self.overlap:
-            return {}
-        return {"sync_every": self.sync_every, "overlap": self.overlap, "mix": self._mix}
+        rounded = {"compress": self._compress, "compress_weights": self._compress_weights}
+        settings: dict[str, Any] = {name: of for name, of in rounded.items() if of is not None}
+        if self.overlap:
+            settings |= {"sync_every": self.sync_every, "overlap": self.overlap, "mix": self._mix}
+        return settings
+
+    def _kept(self, states: list[Any]) -> dict[str, Any]:
+        residual = self._groups[0].residual
+        return super()._kept(states) | ({} if residual is None else {"residual": residual})
+
+    def _restore(self, kept: dict[str, Any]) -> None:
+        if (residual := self._groups[0].residual) is not None:
+            residual[...] = kept["residual"]
 
     def _step_begins(self) -> None:
         self._refuse_shown()
@@ -996,14 +1100,21 @@ class DiLoCo(_Model):
 
     @staticmethod
     def _drafted(
-        job: Job, model: nn.Module, sync_every: int, outer: Rule | None, weights: Callable[[], float] | None, end: str
+        job: Job,
+        model: nn.Module,
+        sync_every: int,
+        outer: Rule | None,
+        weights: Callable[[], float] | None,
+        end: str,
+        compress: str | None,
+        compress_weights: str | None,
     ) -> Any:
         """Return the draft from which a ``DiLoCo`` with these arguments would continue, or None."""
         draft = DiLoCo._drafts_of(job, weights).read()
         if draft is None or job._now().clock == 0:
             return None
         of, rule, combine = DiLoCo._settings(job, model, outer, weights, end)
-        g = _Group(job, _NAME.format(0), _Rows(job, of), rule, combine, DiLoCo._keep)
+        g = _Group(job, _NAME.format(0), _Rows(job, of), rule, combine, DiLoCo._keep, compress, compress_weights)
         g.begun.get_run(0, g.rows.rows, out=g.first)
         g.fetch()
         return draft if draft["origin"] == _origin(_where(job), sync_every, g) else None
@@ -1141,25 +1252,38 @@ class DiLoCo(_Model):
         self._pinned.wait_for(self._own())  # for the copies on a GPU, since the thread has another stream
         _state.Checked(states)  # before the update is handed over
         self._half = True
-        self._hand_over(sources, weight)
+        g = self._groups[0]
+        if g.compress is None:
+            self._hand_over(sources, weight)
+        else:  # the thread computes and rounds the change
+            for sent, now in zip(window.sent, sources[0], strict=True):
+                assert now is not None
+                sent.copy_(now)
+            self._send_buffers()
+            self._weigh(weight)
         self.job._flush_lent({table._number for g in self._groups for table in (g.table, g.begun)})
-        kept = _state.Encoded(self._kept(states) | {"sent": window.sent, "buffers": buffers})
+        kept = _state.Encoded(self._kept(states) | {"sent": window.sent, "buffers": buffers}, late=g.residual)
         self._late.saved(states)
         self.job._begin_clock()
         if self._sampler is not None:
             self._sampler._enter_window()
         optimizers = [state for state, is_inner in zip(states, inner, strict=True) if is_inner]
 
+        def write(i: int, place: torch.Tensor) -> None:
+            torch.sub(self._given(g, i), window.sent[i].to(torch.float32), out=place)
+
         def send(captured: Callable[[], None]) -> None:
             kept.capture(optimizers)
             captured()
-            for g in self._groups:
+            if g.compress is None:
                 g.table.flush()  # the end of the clock would send it only after the state
+            else:
+                with torch.no_grad():
+                    g.send_rounded(write)
             self.job._save(kept)
 
         def read() -> None:
-            for g in self._groups:
-                g.fetch()
+            g.fetch()
             if self._buffers is not None:
                 self._buffer_table.get_run(0, self._buffers.rows, out=self._buffer_values)
 

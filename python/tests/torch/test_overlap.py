@@ -27,9 +27,9 @@ H, TAU = 5, 3
 class Training:
     """A small training with one slot."""
 
-    def __init__(self, job: perdure.Job, dtype: Any = torch.float32, **how: Any) -> None:
+    def __init__(self, job: perdure.Job, dtype: Any = torch.float32, width: int = 8, **how: Any) -> None:
         torch.manual_seed(3)
-        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)).to(dtype)
+        self.model = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.Linear(width, 1)).to(dtype)
         self.x = torch.randn(64, 4, generator=torch.Generator().manual_seed(9)).to(dtype)
         self.inner = torch.optim.SGD(self.model.parameters(), 0.05)
         self.steps = 0

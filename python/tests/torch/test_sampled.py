@@ -246,7 +246,18 @@ def test_trainers_of_libraries(job: perdure.Job, sampler: perdure.Sampler) -> No
     from perdure._trainers import Outer
 
     model = torch.nn.Linear(1, 1)
-    outer = Outer(job, sync_every=1, overlap=0, mix=None, outer=None, weights=None, state=[], end="first")
+    outer = Outer(
+        job,
+        sync_every=1,
+        overlap=0,
+        mix=None,
+        compress=None,
+        compress_weights=None,
+        outer=None,
+        weights=None,
+        state=[],
+        end="first",
+    )
     with pytest.raises(perdure.UsageError, match="a Sampler does not work with a trainer, which reads batches ahead"):
         outer.begin(model, torch.optim.SGD(model.parameters(), 0.1), [], dict, lambda: None)
 

@@ -93,7 +93,13 @@ else:
     inner = torch.optim.AdamW(model.parameters(), 1e-2)
     tokens = perdure.Count()
     weights = tokens if how == "drafts" else lambda: tokens()  # whose counting is in no draft
-    overlaps = {"overlap": {"overlap": 2}, "mix": {"overlap": 4, "mix": 0.5}}.get(how, {})
+    overlaps = {
+        "overlap": {"overlap": 2},
+        "mix": {"overlap": 4, "mix": 0.5},
+        "int8": {"compress": "int8", "compress_weights": "bf16"},
+        "2bit": {"compress": "2bit"},
+        "both": {"overlap": 3, "compress": "2bit", "compress_weights": "int8"},
+    }.get(how, {})
     with perdure.DiLoCo(job, model, inner, sync_every=5, weights=weights, state=[loader], **overlaps) as d:
         for batch in batches():
             if job.now > steps:
@@ -140,6 +146,8 @@ def launch(folder: Path, name: str, how: str, *flags: str, steps: int = 60) -> l
         ("diloco", "resend:20"),
         ("overlap", "resend:20"),
         ("mix", "checkpoint:10"),
+        ("int8", "chain:2"),
+        ("both", "resend:20"),
         ("parallel", "checkpoint:10"),
     ],
 )

@@ -20,7 +20,7 @@ CALM: dict[str, list[str]] = {}  # the models trained without a storm, by method
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + STORMS))
-@pytest.mark.parametrize("how", ["parallel", "own", "diloco", "drafts", "overlap", "mix"])
+@pytest.mark.parametrize("how", ["parallel", "own", "diloco", "drafts", "overlap", "mix", "int8", "2bit", "both"])
 def test_storm(tmp_path: Path, how: str, seed: int) -> None:
     rng = random.Random(f"{how} {seed}")
     recoveries = ["resend:20", "resend:auto", "checkpoint:10", "chain:2", "stateless"]

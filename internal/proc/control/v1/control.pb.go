@@ -11,12 +11,11 @@
 package controlv1
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -910,6 +909,7 @@ type Table struct {
 	Shard         int32                  `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`                        // whole: the table's shard
 	Combine       string                 `protobuf:"bytes,13,opt,name=combine,proto3" json:"combine,omitempty"`                     // "": the rule runs for each slot's update of a clock; sum, mean, weighted: once for all of them together
 	Transient     bool                   `protobuf:"varint,14,opt,name=transient,proto3" json:"transient,omitempty"`                // all slots replace all rows in each clock
+	Encoding      string                 `protobuf:"bytes,15,opt,name=encoding,proto3" json:"encoding,omitempty"`                   // how updates are rounded; "": they are not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1040,6 +1040,13 @@ func (x *Table) GetTransient() bool {
 		return x.Transient
 	}
 	return false
+}
+
+func (x *Table) GetEncoding() string {
+	if x != nil {
+		return x.Encoding
+	}
+	return ""
 }
 
 // Rule defines how an update changes a row. Settings that a rule does not have are
@@ -2230,7 +2237,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\ttentative\x18\r \x01(\bR\ttentative\x12\x14\n" +
 	"\x05pause\x18\n" +
 	" \x01(\bR\x05pause\x12\x16\n" +
-	"\x06roster\x18\v \x01(\x04R\x06roster\"\x8c\x03\n" +
+	"\x06roster\x18\v \x01(\x04R\x06roster\"\xa8\x03\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x10\n" +
@@ -2247,7 +2254,8 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x05whole\x18\v \x01(\bR\x05whole\x12\x14\n" +
 	"\x05shard\x18\f \x01(\x05R\x05shard\x12\x18\n" +
 	"\acombine\x18\r \x01(\tR\acombine\x12\x1c\n" +
-	"\ttransient\x18\x0e \x01(\bR\ttransient\"\xe0\x02\n" +
+	"\ttransient\x18\x0e \x01(\bR\ttransient\x12\x1a\n" +
+	"\bencoding\x18\x0f \x01(\tR\bencoding\"\xe0\x02\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04rate\x18\x02 \x01(\x01R\x04rate\x12\x1a\n" +
@@ -2352,38 +2360,35 @@ func file_internal_proc_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_internal_proc_control_v1_control_proto_rawDescData
 }
 
-var (
-	file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
-	file_internal_proc_control_v1_control_proto_goTypes  = []any{
-		(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
-		(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
-		(*Standby)(nil),        // 2: perdure.control.v1.Standby
-		(*Away)(nil),           // 3: perdure.control.v1.Away
-		(*Process)(nil),        // 4: perdure.control.v1.Process
-		(*Saving)(nil),         // 5: perdure.control.v1.Saving
-		(*Outage)(nil),         // 6: perdure.control.v1.Outage
-		(*ViewRequest)(nil),    // 7: perdure.control.v1.ViewRequest
-		(*ViewResponse)(nil),   // 8: perdure.control.v1.ViewResponse
-		(*Table)(nil),          // 9: perdure.control.v1.Table
-		(*Rule)(nil),           // 10: perdure.control.v1.Rule
-		(*Init)(nil),           // 11: perdure.control.v1.Init
-		(*Shard)(nil),          // 12: perdure.control.v1.Shard
-		(*Holder)(nil),         // 13: perdure.control.v1.Holder
-		(*Slot)(nil),           // 14: perdure.control.v1.Slot
-		(*FaultRequest)(nil),   // 15: perdure.control.v1.FaultRequest
-		(*FaultResponse)(nil),  // 16: perdure.control.v1.FaultResponse
-		(*ScaleRequest)(nil),   // 17: perdure.control.v1.ScaleRequest
-		(*ScaleResponse)(nil),  // 18: perdure.control.v1.ScaleResponse
-		(*DrainRequest)(nil),   // 19: perdure.control.v1.DrainRequest
-		(*DrainResponse)(nil),  // 20: perdure.control.v1.DrainResponse
-		(*Drained)(nil),        // 21: perdure.control.v1.Drained
-		(*StopRequest)(nil),    // 22: perdure.control.v1.StopRequest
-		(*StopResponse)(nil),   // 23: perdure.control.v1.StopResponse
-		(*SavedFile)(nil),      // 24: perdure.control.v1.SavedFile
-		(*RowSaving)(nil),      // 25: perdure.control.v1.RowSaving
-	}
-)
-
+var file_internal_proc_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_internal_proc_control_v1_control_proto_goTypes = []any{
+	(*StatusRequest)(nil),  // 0: perdure.control.v1.StatusRequest
+	(*StatusResponse)(nil), // 1: perdure.control.v1.StatusResponse
+	(*Standby)(nil),        // 2: perdure.control.v1.Standby
+	(*Away)(nil),           // 3: perdure.control.v1.Away
+	(*Process)(nil),        // 4: perdure.control.v1.Process
+	(*Saving)(nil),         // 5: perdure.control.v1.Saving
+	(*Outage)(nil),         // 6: perdure.control.v1.Outage
+	(*ViewRequest)(nil),    // 7: perdure.control.v1.ViewRequest
+	(*ViewResponse)(nil),   // 8: perdure.control.v1.ViewResponse
+	(*Table)(nil),          // 9: perdure.control.v1.Table
+	(*Rule)(nil),           // 10: perdure.control.v1.Rule
+	(*Init)(nil),           // 11: perdure.control.v1.Init
+	(*Shard)(nil),          // 12: perdure.control.v1.Shard
+	(*Holder)(nil),         // 13: perdure.control.v1.Holder
+	(*Slot)(nil),           // 14: perdure.control.v1.Slot
+	(*FaultRequest)(nil),   // 15: perdure.control.v1.FaultRequest
+	(*FaultResponse)(nil),  // 16: perdure.control.v1.FaultResponse
+	(*ScaleRequest)(nil),   // 17: perdure.control.v1.ScaleRequest
+	(*ScaleResponse)(nil),  // 18: perdure.control.v1.ScaleResponse
+	(*DrainRequest)(nil),   // 19: perdure.control.v1.DrainRequest
+	(*DrainResponse)(nil),  // 20: perdure.control.v1.DrainResponse
+	(*Drained)(nil),        // 21: perdure.control.v1.Drained
+	(*StopRequest)(nil),    // 22: perdure.control.v1.StopRequest
+	(*StopResponse)(nil),   // 23: perdure.control.v1.StopResponse
+	(*SavedFile)(nil),      // 24: perdure.control.v1.SavedFile
+	(*RowSaving)(nil),      // 25: perdure.control.v1.RowSaving
+}
 var file_internal_proc_control_v1_control_proto_depIdxs = []int32{
 	4,  // 0: perdure.control.v1.StatusResponse.processes:type_name -> perdure.control.v1.Process
 	5,  // 1: perdure.control.v1.StatusResponse.saving:type_name -> perdure.control.v1.Saving
