@@ -75,9 +75,7 @@ func (t *checkpointTimer) Failed(s protocol.Saving, at progress, mtbf float64) (
 // Saved records how long a checkpoint took, in seconds, and chooses a new interval, as Failed does. The newest duration
 // has a weight of one half in the mean.
 func (t *checkpointTimer) Saved(
-	s protocol.Saving,
-	at progress,
-	mtbf, took float64,
+	s protocol.Saving, at progress, mtbf, took float64,
 ) (next protocol.Saving, sent string) {
 	save := max(minSaveSeconds, took)
 	if t.save > 0 {

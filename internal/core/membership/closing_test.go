@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -94,34 +95,76 @@ func TestNothingToSave(t *testing.T) {
 	}
 }
 
-// TestLastRows checks that, where rows are saved separately, the last manifest contains only files of the named clock,
-// from shards that know the name. Otherwise one may contain some rows only.
-func TestLastRows(t *testing.T) {
+// rowsJob returns the core of an ending job whose only shard saves its rows separately, and the shard's status.
+func rowsJob(t *testing.T) (*Core, *protocol.ShardStatus) {
+	t.Helper()
 	how, err := perdure.ParseRecovery("scar:4,1/2,round")
 	if err != nil {
 		t.Fatal(err)
 	}
+	job := perdure.JobSpec{ID: "j", Slots: 1, Servers: 1, Shards: 1, Clocks: 100, Recovery: how}
+	f := NewJobRecord(job, 1, 0, nil)
+	f.Servers[0].Incarnation = 1
+	sv := &f.View.Shards[0]
+	sv.Server, sv.Incarnation, sv.Epoch = 0, 1, 1
+	f.View.Named, f.Final = 7, &FinalCheckpoint{Named: true, Cut: 7}
+	core := New(f, 10, mutation.Set{})
+	st := &protocol.ObservedShard{ShardStatus: protocol.ShardStatus{Epoch: 1, Generation: 1, Ready: true}}
+	core.job.servers[0].server = &protocol.ObservedServer{Shards: map[perdure.ShardID]*protocol.ObservedShard{0: st}}
+	return core, &st.ShardStatus
+}
+
+// TestLastRows checks that, where rows are saved separately, the last manifest contains only files of the named clock,
+// from shards that know the name. Otherwise one may contain some rows only.
+func TestLastRows(t *testing.T) {
 	for _, c := range []struct {
 		named, cut perdure.Clock
 		last       bool
 	}{{0, 7, false}, {7, 6, false}, {5, 7, false}, {7, 8, false}, {7, 7, true}} {
-		job := perdure.JobSpec{ID: "j", Slots: 1, Servers: 1, Shards: 1, Clocks: 100, Recovery: how}
-		f := NewJobRecord(job, 1, 0, nil)
-		f.Servers[0].Incarnation = 1
-		sv := &f.View.Shards[0]
-		sv.Server, sv.Incarnation, sv.Epoch = 0, 1, 1
-		f.View.Named, f.Final = 7, &FinalCheckpoint{Named: true, Cut: 7}
-		core := New(f, 10, mutation.Set{})
-		core.job.servers[0].server = &protocol.ObservedServer{Shards: map[perdure.ShardID]*protocol.ObservedShard{0: {
-			ShardStatus: protocol.ShardStatus{
-				Epoch: 1, Generation: 1, Ready: true, Named: c.named,
-				Segments: []protocol.Segment{{Cut: c.cut, File: "f"}},
-			},
-		}}}
+		core, st := rowsJob(t)
+		st.Named, st.Segments = c.named, []protocol.Segment{{Cut: c.cut, File: "f"}}
 		core.rounds.recordSaves()
 		if p := core.rec.pending.Publish; p == nil || p.Last != c.last {
 			t.Errorf("a shard that knows clock %d and has saved %d publishes %+v; the last one: %t",
 				c.named, c.cut, p, c.last)
 		}
+	}
+}
+
+// TestPublishedRows checks that the job record distinguishes saved rows from the newest manifest that was written. The
+// latter alone causes no save of the record: the next save includes it.
+func TestPublishedRows(t *testing.T) {
+	core, st := rowsJob(t)
+	st.Named = 7
+	core.reconcile()
+	var saved RunningCheckpoint
+	flush := func() *Publish {
+		r := core.Ready()
+		if r.Record != nil {
+			saved = r.Record.Clone().Running
+		}
+		return r.Publish
+	}
+	flush()
+	for i, c := range []struct {
+		cut                      perdure.Clock
+		written                  bool
+		before, after, published uint64 // numbers in the saved record: before and after the manifest is written
+	}{{4, true, 0, 0, 1}, {5, false, 1, 1, 1}, {6, true, 1, 1, 3}, {7, true, 3, 4, 4}} {
+		st.Segments = []protocol.Segment{{Cut: c.cut, File: fmt.Sprint(i)}}
+		core.rounds.recordSaves()
+		p := flush()
+		if p == nil || saved.Number != uint64(i+1) || saved.Published != c.before {
+			t.Fatalf("clock %d: saved number %d, published %d; want %d and %d", c.cut, saved.Number, saved.Published,
+				i+1, c.before)
+		}
+		counts := core.Published(p, c.written)
+		if flush(); counts != p.Last || saved.Published != c.after || core.Record().Running.Published != c.published {
+			t.Errorf("clock %d: counts %t; published %d, saved %d; want %d and %d", c.cut, counts,
+				core.Record().Running.Published, saved.Published, c.published, c.after)
+		}
+	}
+	if at := core.Record().View.Durable; at != 7 {
+		t.Errorf("clock %d is durable", at)
 	}
 }

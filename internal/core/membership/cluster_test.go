@@ -581,7 +581,7 @@ func (c *cluster) answer(ok bool) {
 	for shard, g := range p.Segments {
 		c.saves[savedShard{p.Generation, shard, p.Cut}] = g.Seq
 	}
-	if got, want := c.core.Published(p.Generation, p.Cut, ok), ok && current && newer; got != want {
+	if got, want := c.core.Published(&p, ok), ok && current && newer; got != want {
 		c.fail("publication of cut %d of generation %d counts: %v, want %v", p.Cut, p.Generation, got, want)
 	}
 	c.flush()

@@ -84,11 +84,7 @@ func DecideStart(fences []protocol.Fence, twoStep bool, least perdure.Clock, sho
 // have applied. Therefore open contains, by slot, a clock that the slot has certainly not ended, or -1. No shard can
 // have applied that clock, so the other slots' updates for it are not lost either.
 func clockBase(
-	base, has []perdure.Clock,
-	slots []protocol.SlotView,
-	open []perdure.Clock,
-	cut perdure.Clock,
-	twoStep bool,
+	base, has []perdure.Clock, slots []protocol.SlotView, open []perdure.Clock, cut perdure.Clock, twoStep bool,
 ) {
 	for i := range has {
 		base[i] = max(base[i], has[i])

@@ -157,8 +157,7 @@ func equalMember(a, b *Member) bool {
 	return a.Process == b.Process && a.PID == b.PID && a.Addr == b.Addr && a.Incarnation == b.Incarnation &&
 		a.Zone == b.Zone && a.Draining == b.Draining && a.Left == b.Left && a.Suspended == b.Suspended &&
 		a.Unmanaged == b.Unmanaged && a.AtCuts == b.AtCuts && a.SavesOwn == b.SavesOwn &&
-		a.UnretainedBelow == b.UnretainedBelow &&
-		a.FormerBelow == b.FormerBelow &&
+		a.UnretainedBelow == b.UnretainedBelow && a.FormerBelow == b.FormerBelow &&
 		a.LatestStart == b.LatestStart && slices.Equal(a.UnknownShards, b.UnknownShards) &&
 		slices.Equal(a.Former, b.Former) && a.AnyIndex == b.AnyIndex && a.Drained == b.Drained
 }

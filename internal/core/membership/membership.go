@@ -307,17 +307,21 @@ func (c *Core) Drop(shards []perdure.ShardID) {
 }
 
 // Published records whether a checkpoint could be made durable. It reports whether the checkpoint counts. If a rollback
-// has overtaken it, it does not count, and no older checkpoint may be deleted because of it.
-func (c *Core) Published(generation perdure.Generation, cut perdure.Clock, ok bool) bool {
-	v := &c.record.View
-	if generation != v.Generation {
+// has overtaken it, it does not count, and no older checkpoint may be deleted because of it. Rollbacks use no running
+// checkpoint but the last one, so no other counts.
+func (c *Core) Published(p *Publish, ok bool) bool {
+	v, r := &c.record.View, &c.record.Running
+	if ok && p.Running != nil { // saved with the next change, because a save for each manifest costs too much
+		r.Published = max(r.Published, p.Running.Number)
+	}
+	if p.Generation != v.Generation {
 		return false
 	}
 	c.job.publishing = -1
 	c.queue.ShardsDirty = c.queue.ShardsDirty || len(c.queue.LostShards.All()) > 0 // orphans may have waited for it
-	counts := ok && cut > v.Durable
+	counts := ok && p.Cut > v.Durable && (p.Running == nil || p.Last)
 	if counts {
-		c.cuts.published(cut)
+		c.cuts.published(p.Cut)
 	}
 	c.reconcile()
 	return counts

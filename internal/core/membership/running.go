@@ -14,8 +14,10 @@ import (
 
 // RunningCheckpoint is the running checkpoint of a job. The zero value belongs to a job without one.
 type RunningCheckpoint struct {
-	Number uint64                 `json:"number"` // of its manifest, from 1; 0: nothing has been saved yet
-	Files  [][]protocol.SavedFile `json:"files"`  // by shard, the oldest first
+	Number uint64 `json:"number"` // of its manifest, from 1; 0: nothing has been saved yet
+	// Published is the number of the newest manifest that was written. It may lag: see Core.Published.
+	Published uint64                 `json:"published,omitempty"`
+	Files     [][]protocol.SavedFile `json:"files"` // by shard, the oldest first
 	// States lists, by shard, the slot states in the store that the shard's newest file refers to; nil: none.
 	States  [][]protocol.SavedFile `json:"states,omitempty"`
 	Saving  protocol.RowSaving     `json:"saving"` // statistics of the job so far
@@ -44,7 +46,7 @@ func NewRunningCheckpoint(shards int) RunningCheckpoint {
 // files lists its files by shard, and states the slot states that the newest ones refer to, or nil.
 func ResumeRunningCheckpoint(number uint64, files, states [][]protocol.SavedFile) RunningCheckpoint {
 	c := NewRunningCheckpoint(len(files))
-	c.Number, c.Files, c.States, c.UnknownStarts = number, files, states, len(files)
+	c.Number, c.Published, c.Files, c.States, c.UnknownStarts = number, number, files, states, len(files)
 	return c
 }
 
@@ -52,7 +54,7 @@ func ResumeRunningCheckpoint(number uint64, files, states [][]protocol.SavedFile
 // saved rows to these files, by shard.
 func ForkRunningCheckpoint(number uint64, files, states [][]protocol.SavedFile) RunningCheckpoint {
 	c := NewRunningCheckpoint(len(files))
-	c.Number, c.Files, c.States, c.Current = number, files, states, true
+	c.Number, c.Published, c.Files, c.States, c.Current = number, number, files, states, true
 	return c
 }
 

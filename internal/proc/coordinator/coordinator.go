@@ -440,7 +440,7 @@ func (c *Coordinator) publish(ctx context.Context, p membership.Publish, m check
 		}
 	}
 	c.inbox.doSaved(ctx, func() {
-		if !c.core.Published(p.Generation, p.Cut, err == nil) {
+		if !c.core.Published(&p, err == nil) {
 			return // after a rollback in the meantime, the older checkpoint is the current one
 		}
 		// The old checkpoint may be deleted only after the registry names the new one.

@@ -54,6 +54,6 @@ func (c *Coordinator) publishRunning(ctx context.Context, p membership.Publish, 
 		}
 	}
 	c.inbox.doSaved(ctx, func() {
-		c.core.Published(p.Generation, p.Cut, p.Last && published) // not a target of rollbacks
+		c.core.Published(&p, published)
 	})
 }

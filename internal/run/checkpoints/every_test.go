@@ -62,7 +62,7 @@ func TestEveryFile(t *testing.T) {
 			_, err := checkpoint.WriteSegment(f.Store, rowsSegment(1, 4))
 			must(t, err)
 			known := membership.NewJobRecord(rowsJob(), 1, 0, nil)
-			known.Running.Number = 3
+			known.Running.Number, known.Running.Published = 3, 3
 			record(t, f, known)
 			return f, fsys
 		},
@@ -94,6 +94,32 @@ func TestEveryFile(t *testing.T) {
 				everyDamage(t, f, fsys, e)
 			}
 		})
+	}
+}
+
+// TestUnwrittenManifest checks that Verify accepts the store of a run that ended after it had recorded saved rows and
+// before it had written their manifest. The record may also lack the number of the newest manifest.
+func TestUnwrittenManifest(t *testing.T) {
+	for _, c := range []struct {
+		published, newest uint64
+		kept              int
+	}{{3, 4, 3}, {2, 4, 3}, {2, 3, 3}, {0, 1, 1}, {0, 4, 3}} {
+		f, _ := keptRows(t, c.kept)
+		known := membership.NewJobRecord(rowsJob(), 1, 0, nil)
+		known.Running.Number, known.Running.Published = c.newest, c.published
+		record(t, f, known)
+		if err := f.Verify(&bytes.Buffer{}, false); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	f, _ := keptRows(t, 3)
+	must(t, f.Store.Delete(runningName(3)))
+	known := membership.NewJobRecord(rowsJob(), 1, 0, nil)
+	known.Running.Number, known.Running.Published = 4, 3
+	record(t, f, known)
+	var out bytes.Buffer
+	if err := f.Verify(&out, false); !oneLine(err, "1 damaged") || !strings.Contains(out.String(), runningName(3)) {
+		t.Errorf("the newest written manifest is deleted: %v\n%s", err, &out)
 	}
 }
 

@@ -88,24 +88,19 @@ func (c *Checkpoints) noteLost(
 
 // MissingCheckpoint returns the checkpoint that the coordinator of the run in a directory recorded last, if the store
 // lacks its manifest. It returns nil if the manifest exists or nothing is recorded. found holds the checkpoints that
-// the store lists. A listing may lack the newest checkpoint, so MissingCheckpoint also looks it up by name. A live job
-// may still be about to write it.
+// the store lists. A listing may lack the newest checkpoint, so MissingCheckpoint also looks it up by name.
 func MissingCheckpoint(ctx context.Context, dir string, in store.Store, found []checkpoint.Info) *checkpoint.Info {
 	known := lastRecord(ctx, dir)
 	return missingCheckpoint(known, func(k *checkpoint.Info) bool {
 		if slices.ContainsFunc(found, func(f checkpoint.Info) bool {
-			return f.Number == k.Number && (k.Number > 0 || f.Cut == k.Cut)
+			if k.Number > 0 { // the record may lag, and then this one may be superseded
+				return f.Number >= k.Number
+			}
+			return f.Number == 0 && f.Cut == k.Cut
 		}) {
 			return true
 		}
 		if k.Number > 0 {
-			// The coordinator records a running checkpoint before it writes the manifest. The checkpoint of the job's
-			// end may come first.
-			if slices.ContainsFunc(found, func(f checkpoint.Info) bool {
-				return f.Err == nil && f.Number == 0 && known.View.Done && f.Cut >= known.View.End
-			}) {
-				return true
-			}
 			_, err := store.Size(in, k.File)
 			return !errors.Is(err, fs.ErrNotExist)
 		}
@@ -128,8 +123,9 @@ func missingCheckpoint(known *membership.JobRecord, there func(*checkpoint.Info)
 	}
 	k := checkpoint.Info{Recorded: true, Err: errMissing, Cut: known.View.Durable}
 	switch traits := recovery.Of(known.Job.Recovery).Traits(); {
-	case recovery.RoundsOf(known.Job.Recovery).Any() && known.Running.Number > 0:
-		k.Number, k.Cut = known.Running.Number, -1 // its clock is not recorded
+	// The coordinator records saved rows before it writes the manifest, so a job may end without the newest manifest.
+	case recovery.RoundsOf(known.Job.Recovery).Any() && known.Running.Published > 0:
+		k.Number, k.Cut = known.Running.Published, -1 // its clock is not recorded
 		k.File = checkpoint.RunningFile(k.Number)
 	case traits.SavesCuts() && k.Cut > 0:
 		k.File = fmt.Sprintf("g*-c%010d.manifest", k.Cut) // of the job's generation or an earlier one

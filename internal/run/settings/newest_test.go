@@ -86,10 +86,10 @@ func TestNewestUnlisted(t *testing.T) {
 }
 
 // TestNewestLost checks that a run reports starting from an older checkpoint because the newest recorded one is missing
-// or damaged.
+// or damaged. A running checkpoint whose manifest the earlier run never wrote is not lost.
 func TestNewestLost(t *testing.T) {
 	for _, recovery := range []string{"scar:1,1,round", "checkpoint:10"} {
-		for _, damage := range []string{"", "deleted", "changed"} {
+		for _, damage := range []string{"", "deleted", "changed", "unwritten"} {
 			in, job := keeping(t, recovery)
 			lags := in.(*storetest.LaggingList)
 			in = lags.Store
@@ -109,7 +109,10 @@ func TestNewestLost(t *testing.T) {
 				}
 			}
 			known := membership.NewJobRecord(job, 2, 30, nil)
-			known.Running.Number = 3
+			known.Running.Number, known.Running.Published = 3, 3
+			if damage == "unwritten" {
+				known.Running.Number++
+			}
 			s, want := Run{Job: job}, perdure.Clock(30)
 			var m checkpoint.Manifest
 			var err error
@@ -126,7 +129,7 @@ func TestNewestLost(t *testing.T) {
 			if s.Saved != nil {
 				passed = s.Saved.Note
 			}
-			if damage != "" {
+			if damage == "deleted" || damage == "changed" {
 				want = 20
 			}
 			if m.Cut != want || (lost != "") != (damage == "deleted") || (passed != "") != (damage == "changed") {
