@@ -20,8 +20,11 @@ const (
 )
 
 // NewHTTPServer returns an HTTP server with these limits.
-func NewHTTPServer(h http.Handler) *http.Server {
-	var all connLimit
+func NewHTTPServer(h http.Handler) *http.Server { return NewHTTPServerFor(h, MaxConnections) }
+
+// NewHTTPServerFor is like NewHTTPServer, for a number of open connections.
+func NewHTTPServerFor(h http.Handler, connections int) *http.Server {
+	all := connLimit{most: connections}
 	return &http.Server{
 		Handler: h, ConnState: all.stateChanged, MaxHeaderBytes: MaxHeaderBytes,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: responseTimeout,
@@ -32,6 +35,8 @@ func NewHTTPServer(h http.Handler) *http.Server {
 // connLimit limits the number of open connections. A new connection above the limit replaces the oldest one, so clients
 // with long-lived connections cannot lock out others.
 type connLimit struct {
+	most int
+
 	mu    sync.Mutex // guards conns
 	conns []net.Conn // oldest first
 }
@@ -46,7 +51,7 @@ func (a *connLimit) stateChanged(c net.Conn, s http.ConnState) {
 		a.conns = slices.DeleteFunc(a.conns, func(o net.Conn) bool { return o == c })
 		return
 	}
-	if a.conns = append(a.conns, c); len(a.conns) > MaxConnections {
+	if a.conns = append(a.conns, c); len(a.conns) > a.most {
 		_ = a.conns[0].Close() // its goroutine notices and ends
 		a.conns = a.conns[1:]
 	}

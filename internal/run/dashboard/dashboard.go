@@ -20,6 +20,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -199,7 +201,8 @@ func Open(l *Listener, cfg Config) (*Dashboard, error) {
 		d.job.Refuses, d.job.Ended = "the run has ended", true
 	}
 	d.hub.init(interval, cfg.Job)
-	d.served = httpdebug.NewHTTPServer(d.handler())
+	d.served = httpdebug.NewHTTPServerFor(d.handler(), maxConnections)
+	d.served.ErrorLog = log.New(io.Discard, "", 0) // a client could fill the run's terminal with failed TLS handshakes
 	go d.hub.run()
 	go func() { _ = d.served.Serve(l) }() // until Close
 	return d, nil

@@ -6,9 +6,12 @@ import (
 	"time"
 )
 
-// maxClients limits how many clients receive the stream. It is less than the number of connections that the server
-// admits, so that a page can load and act while that many watch.
-const maxClients = 48
+// maxClients limits how many clients receive the stream.
+const maxClients = 64
+
+// maxConnections limits how many connections are open. The server closes the oldest one for a new one, so there must be
+// more than maxClients: a page can then load and act while that many watch.
+const maxConnections = 2 * maxClients
 
 // hub wakes the clients, and computes the job's state once for all of them: at most once per interval, and only if
 // there are clients.
