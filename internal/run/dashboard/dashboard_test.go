@@ -8,9 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -314,14 +318,144 @@ func TestClients(t *testing.T) {
 	if job.states != 0 {
 		t.Errorf("%d states without a client", job.states)
 	}
+	var all []*reader
 	for range maxClients {
-		follow(t, d, "").await("reset")
+		c := follow(t, d, "")
+		c.await("reset")
+		all = append(all, c)
 	}
 	a := request(t, d, "GET", "/stream", "", "Cookie: "+cookie(d, keys.Operator))
 	if a.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("one client too many: %s", a.Status)
 	}
+	for range maxConnections - maxClients - 2 { // pages that load; each request has its own connection
+		a := request(t, d, "GET", "/", "", "Connection: close")
+		if a.StatusCode != http.StatusOK {
+			t.Errorf("the page, while the others watch: %s", a.Status)
+		}
+	}
+	for d.hub.round(); len(all) > 0; all = all[1:] {
+		all[0].await("now")
+	}
 }
+
+// TestFlood: connections that send no request may disconnect clients, but admit the next request, and leave no
+// goroutine.
+func TestFlood(t *testing.T) {
+	d := newPlace(t).serve(t, &fakeJob{})
+	before := runtime.NumGoroutine()
+	c := follow(t, d, "")
+	c.await("reset")
+	var flood []net.Conn
+	for range 1000 {
+		f, err := net.Dial("tcp", d.listener.Addr().String())
+		must(t, err)
+		_, _ = f.Write([]byte("GET /stream HTTP/1.1\r\nX-Slow: ")) // the server may have closed it
+		flood = append(flood, f)
+	}
+	again := follow(t, d, c.last)
+	again.await("job")
+	if n := runtime.NumGoroutine() - before; n > 4*maxConnections {
+		t.Errorf("%d goroutines more", n)
+	}
+	for _, f := range flood {
+		_ = f.Close()
+	}
+	c.close()
+	again.close()
+	http.DefaultClient.CloseIdleConnections()
+	limit := time.After(20 * time.Second)
+	for tick := time.Tick(10 * time.Millisecond); d.hub.count() > 0 || runtime.NumGoroutine() > before+4; {
+		select {
+		case <-tick:
+		case <-limit:
+			t.Fatalf("%d clients and %d goroutines are left; there were %d", d.hub.count(), runtime.NumGoroutine(),
+				before)
+		}
+	}
+}
+
+// TestDamagedRecord: an edited or damaged directory is served as far as it can be read, up to a last message.
+func TestDamagedRecord(t *testing.T) {
+	p := newPlace(t)
+	p.event(t, "first")
+	p.event(t, strings.Repeat("x", 3*maxMessage)) // exceeds a message
+	f, err := os.OpenFile(filepath.Join(p.Path(), string(rundir.EventsRecord)), os.O_APPEND|os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.WriteString("a\revent: job\rdata: {}\r\rb\n")
+	must(t, err)
+	must(t, f.Close())
+	p.event(t, "last")
+	must(t, os.WriteFile(filepath.Join(p.Path(), "summary.json"), []byte("{"), 0o666))
+	r := follow(t, p.serve(t, nil), "")
+	var events string
+	for {
+		m, err := r.next()
+		must(t, err)
+		if strings.Contains(m.data, "\r") {
+			t.Errorf("%s has a carriage return", m.kind)
+		}
+		if m.kind == "events" {
+			events += m.data
+		}
+		if m.kind != "end" {
+			continue
+		}
+		var e Ending
+		must(t, json.Unmarshal([]byte(m.data), &e))
+		if e.State != "ended" || !strings.Contains(e.Text, "summary.json") || e.Summary != nil {
+			t.Errorf("end: %+v", e)
+		}
+		break
+	}
+	if !strings.Contains(events, `"first"`) || !strings.Contains(events, `"last"`) || strings.Contains(events, "xxx") {
+		t.Errorf("events: %.200q", events)
+	}
+}
+
+// TestPageModel runs the page's model in Node.js with records that were edited, and with those of a large job.
+func TestPageModel(t *testing.T) {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("Node.js is not installed")
+	}
+	dir := t.TempDir()
+	page, err := fs.Sub(pageFiles, "page")
+	must(t, err)
+	must(t, os.CopyFS(dir, page))
+	must(t, os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o666))
+	must(t, os.WriteFile(filepath.Join(dir, "test.js"), []byte(pageModelTest), 0o666))
+	if out, err := exec.CommandContext(t.Context(), node, filepath.Join(dir, "test.js")).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+const pageModelTest = `
+import { Model, KINDS } from "./model.js";
+import { leadOf } from "./lanes.js";
+import assert from "node:assert";
+const m = new Model();
+m.reset({ servers: 1, workers: 2 });
+for (const bad of ["null", "5", "{}", '{"kind":"joining"}', '{"kind":"serving","target":"server:0","seconds":1}',
+  '{"kind":"serving","target":"server:0","text":"x","seconds":"soon"}', '{"kind":', "\u0000"]) m.addEvents(bad);
+assert.equal(m.events.length, 0);
+m.addEvents('{"kind":"constructor","target":"","text":"x","seconds":1,"clock":1}\n' +
+  '{"kind":"fault","target":"","text":"fault: constructor:server:0@clock:1","seconds":1,"clock":1}');
+assert.equal(m.events.length, 2);
+assert.equal(KINDS[m.events[0].kind], undefined);
+assert.equal(m.stateOf("server:0", 2), "serving");
+m.addSeries("seconds,clock,__proto__\n1,1,2\n1,1");
+m.addClocks("seconds,clock,ahead\nx,y,z\n1,1,0 x - 2\n2");
+assert.deepEqual(m.clocks, [{ seconds: 1, clock: 1, ahead: [0, null, null, 2] }]);
+m.numbers();
+m.reset({ servers: 16, workers: 4096 }); // the largest job
+const row = Array(4096).fill(3).join(" ");
+for (let i = 0; i < 400; i++) m.addClocks(i + "," + i + "," + row);
+assert.equal(leadOf(m), 3);
+assert.equal([...m.ordered().keys()][16], "server:15");
+assert.equal(m.ordered().size, 1 + 16 + 4096);
+assert.ok(performance.now() < 20000);
+`
 
 // TestEnd: at the end, clients receive the content of summary.json, and a run that another process continues has none.
 func TestEnd(t *testing.T) {

@@ -295,6 +295,7 @@ func TestNetwork(t *testing.T) {
 	must(t, err)
 	for host, want := range map[string]int{
 		"127.0.0.1:" + port: 200, "10.0.0.5:" + port: 200, machine + ":" + port: 200, "evil.example:" + port: 403,
+		strings.ToUpper(machine) + ":" + port: 200, strings.ToLower(machine) + ":" + port: 200,
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://127.0.0.1:"+port+"/", nil)
 		must(t, err)

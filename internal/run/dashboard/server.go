@@ -88,7 +88,9 @@ func (d *Dashboard) isOwnHost(host string) bool {
 	if d.listener.scheme == "http" { // other machines cannot reach it
 		return name == "localhost" || ip != nil && ip.IsLoopback()
 	}
-	return name == "localhost" || ip != nil || slices.Contains(d.listener.names, name)
+	return name == "localhost" || ip != nil || slices.ContainsFunc(d.listener.names, func(own string) bool {
+		return strings.EqualFold(own, name) // browsers send a name in lower case
+	})
 }
 
 // getSession answers whether the browser is admitted.

@@ -154,7 +154,7 @@ func (s *stream) record(i int) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // of an older program
 		}
-		if err != nil || len(lines) == 0 {
+		if err != nil || next == s.at[i] {
 			return err
 		}
 		if every == 0 {
@@ -187,11 +187,17 @@ func thin(lines []byte, row, n int, keep func(row []byte) bool) (kept []byte, ne
 	return kept, row
 }
 
-// send sends one message with the client's position.
+// send sends one message with the client's position. A carriage return would end a line of the stream, so it becomes a
+// space: a line of an edited file cannot add messages.
 func (s *stream) send(kind string, content []byte) error {
 	b := fmt.Appendf(make([]byte, 0, len(content)+len(content)/16+256), "event: %s\nid: %s\n", kind, s.position())
 	for line := range bytes.Lines(content) {
 		b = append(append(append(b, "data: "...), bytes.TrimRight(line, "\r\n")...), '\n')
+	}
+	for i, c := range b {
+		if c == '\r' {
+			b[i] = ' '
+		}
 	}
 	return s.write(append(b, '\n'))
 }
@@ -227,7 +233,7 @@ func (d *Dashboard) end() ([]byte, error) {
 	case err == nil:
 		e.State, e.Summary = "done", summary
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
+		e.Text = err.Error()
 	case kind == "detached" && !d.job.Ended:
 		return nil, nil
 	}

@@ -56,7 +56,8 @@ const (
 	ClocksRecord Record = clocksFile
 )
 
-// ReadRecord returns complete lines of a record from an offset on, at most limit bytes, and the offset after them.
+// ReadRecord returns complete lines of a record from an offset on, at most limit bytes, and the offset after them. It
+// skips a longer line: lines is then empty, and next is the offset after that line.
 // It returns io.ErrUnexpectedEOF if the record ends before the offset.
 func ReadRecord(dir string, of Record, from int64, limit int) (lines []byte, next int64, err error) {
 	f, err := disk.OpenRegular(filepath.Join(dir, string(of)))
@@ -79,7 +80,22 @@ func ReadRecord(dir string, of Record, from int64, limit int) (lines []byte, nex
 	}
 	b = b[:bytes.LastIndexByte(b[:n], '\n')+1]
 	if len(b) == 0 && n == limit {
-		return nil, from, fmt.Errorf("rundir: %s has a line of more than %d bytes at offset %d", of, limit, from)
+		return nil, afterLine(f, from, info.Size(), b[:limit]), nil
 	}
 	return b, from + int64(len(b)), nil
+}
+
+// afterLine returns the offset after the line that starts at from, or from if the line is not complete.
+func afterLine(f io.ReaderAt, from, size int64, buffer []byte) int64 {
+	for at := from; at < size; {
+		n, _ := f.ReadAt(buffer, at) // of a file that became shorter, 0
+		if i := bytes.IndexByte(buffer[:n], '\n'); i >= 0 {
+			return at + int64(i) + 1
+		}
+		if n == 0 {
+			break
+		}
+		at += int64(n)
+	}
+	return from
 }

@@ -1,7 +1,7 @@
 // The live view: it exchanges the token, follows the stream, and shows the job.
 
 import { Model, STATES, KINDS, quiet } from "./model.js";
-import { Chart, clockTime, short } from "./charts.js";
+import { Chart, clockTime, eventTime, short } from "./charts.js";
 import { Lanes, node, faultTimes } from "./lanes.js";
 
 const $ = (id) => document.getElementById(id);
@@ -66,7 +66,7 @@ async function act(kind, target = "") {
   $("answer").textContent = `${kind} ${target} …`;
   try {
     const r = await post("act", { kind, target });
-    $("answer").textContent = r.ok ? (await r.json()).accepted : `Refused: ${await r.text()}`;
+    $("answer").textContent = r.ok ? `Accepted: ${(await r.json()).accepted}` : `Refused: ${await r.text()}`;
   } catch {
     $("answer").textContent = "Not sent: no connection to the job.";
   }
@@ -182,7 +182,7 @@ function showEvents(t) {
   shown = key;
   $("events").replaceChildren(...list.map((e) => {
     const [symbol, meaning] = KINDS[e.kind] ?? ["·", ""];
-    const li = node("li", {}, node("time", {}, clockTime(e.seconds)), node("span", { ariaHidden: "true" }, symbol), node("span", {}, e.text));
+    const li = node("li", {}, node("time", {}, eventTime(e.seconds)), node("span", { ariaHidden: "true" }, symbol), node("span", {}, e.text));
     if (meaning) li.append(node("span", { className: "note" }, meaning));
     li.dataset.kind = e.kind;
     return li;

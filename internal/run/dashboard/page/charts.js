@@ -36,6 +36,9 @@ export function clockTime(t) {
   return h > 0 ? `${h} h ${m} min` : `${m} min ${s} s`;
 }
 
+// eventTime formats the seconds of an event: the steps of a recovery are milliseconds apart.
+export const eventTime = (t) => t < 120 ? `${t.toFixed(2)} s` : clockTime(t);
+
 // thin keeps what can be seen of points: the first, lowest, highest and last of each pixel column.
 function thin(points, x) {
   if (points.length < 2000) return points;

@@ -56,9 +56,9 @@ export class Lanes {
     this.axis.replaceChildren(...timeAxis(x, duration, 13, width));
     const known = new Map((cursor === undefined ? model.now?.processes ?? [] : []).map((p) => [p.target, p]));
     const numbers = model.numbers(cursor);
-    const lead = Math.max(1, ...model.clocks.slice(-400).flatMap((c) => c.ahead.map((a) => a ?? 0)));
+    const lead = leadOf(model);
     let previous = this.axis.parentElement;
-    for (const [target, segments] of model.lanes) {
+    for (const [target, segments] of model.ordered()) {
       const r = this.row(target);
       if (r.root.previousElementSibling !== previous) previous.after(r.root);
       previous = r.root;
@@ -123,6 +123,13 @@ export class Lanes {
     r.track.setAttribute("aria-label", `${target}: ${told.length} failures or recoveries`);
     r.track.replaceChildren(...all);
   }
+}
+
+// leadOf returns how far a worker was ahead recently. The numbers of a job with many workers are too many for Math.max.
+export function leadOf(model) {
+  let lead = 1;
+  for (const c of model.clocks.slice(-400)) for (const a of c.ahead) lead = Math.max(lead, a ?? 0);
+  return lead;
 }
 
 // faultTimes returns when faults and deaths happened.

@@ -9,6 +9,7 @@ export const STATES = {
 
 // Symbols of events, and sentences that explain them.
 export const KINDS = {
+  __proto__: null, // an edited record may contain any name
   fault: ["⚡", "A failure is injected."],
   detected: ["✕", "The process has ended; a replacement starts."],
   suspected: ["?", "The process sent no heartbeat in time, so it counts as failed."],
@@ -30,6 +31,8 @@ const QUIET = new Set(["checkpoint", "cut", "placed", "joining", "joined", "move
 // quiet reports whether an event is usually not worth a line.
 export const quiet = (e) => QUIET.has(e.kind);
 
+const MAX_SLOTS = 4096; // of a job
+
 const UNITS = { h: 3600, m: 60, s: 1, ms: 0.001, "µs": 1e-6, us: 1e-6, ns: 1e-9 };
 
 // seconds parses a duration such as 1m2.5s.
@@ -45,9 +48,10 @@ export function faultOf(text) {
   return m && { kind: m[1], target: m[2], length: m[3] ? seconds(m[3]) : 0 };
 }
 
-const FAULT_STATES = { kill: "dead", term: "dead", freeze: "frozen", cut: "cut", slow: "slow", jitter: "slow" };
+const FAULT_STATES = { __proto__: null, kill: "dead", term: "dead", freeze: "frozen", cut: "cut", slow: "slow", jitter: "slow" };
 
 const EVENT_STATES = {
+  __proto__: null,
   detected: "dead", suspected: "suspected", left: "left", drained: "left", resumed: "serving", dropped: "dead",
 };
 
@@ -74,7 +78,7 @@ export class Model {
   reset(job) {
     this.job = job;
     this.events = [];
-    this.series = {}; // by column: a list of {seconds, value}
+    this.series = { __proto__: null }; // by column: a list of {seconds, value}
     this.clocks = []; // {seconds, clock, ahead}
     this.lanes = new Map(); // by process: a list of {from, state}
     this.copies = new Map(); // by process: number of shards that it copies
@@ -98,15 +102,23 @@ export class Model {
   lane(target) {
     if (!this.lanes.has(target)) {
       this.lanes.set(target, [{ from: 0, state: "waiting" }]);
-      this.lanes = new Map([...this.lanes].sort(([a], [b]) => order(a, b)));
+      this.sorted = false;
     }
     return this.lanes.get(target);
+  }
+
+  // ordered returns the lanes in the order in which they are shown.
+  ordered() {
+    if (!this.sorted) this.lanes = new Map([...this.lanes].sort(([a], [b]) => order(a, b)));
+    this.sorted = true;
+    return this.lanes;
   }
 
   addEvents(text) {
     for (const line of text.split("\n")) {
       let e;
       try { e = JSON.parse(line); } catch { continue; } // a full disk may have truncated it
+      if (typeof e?.kind !== "string" || typeof e.text !== "string" || !Number.isFinite(e.seconds)) continue;
       this.events.push(e);
       this.follow(e);
     }
@@ -167,10 +179,12 @@ export class Model {
     for (const line of text.split("\n")) {
       const cells = line.split(",");
       if (cells.length !== 3 || cells[0] === "seconds") continue;
-      const ahead = cells[2].split(" ").map((a) => a === "-" ? null : Number(a));
-      const seconds = Number(cells[0]);
+      const number = (a) => a !== "" && Number.isFinite(Number(a)) ? Number(a) : null; // "-": no process
+      const ahead = cells[2].split(" ", MAX_SLOTS).map(number);
+      const seconds = number(cells[0]), clock = number(cells[1]);
+      if (seconds === null || clock === null) continue;
       ahead.forEach((a, i) => { if (a !== null) this.appear(`worker:${i}`, seconds); });
-      this.clocks.push({ seconds, clock: Number(cells[1]), ahead });
+      this.clocks.push({ seconds, clock, ahead });
     }
   }
 
