@@ -413,6 +413,22 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
+// TestUnreadableRecord: the client receives the reason why its stream ends.
+func TestUnreadableRecord(t *testing.T) {
+	p := newPlace(t)
+	d := p.serve(t, nil)
+	path := filepath.Join(p.Path(), string(rundir.EventsRecord))
+	must(t, os.Remove(path))
+	must(t, os.Mkdir(path, 0o777)) // root can read any file, but no directory as a file
+	r := follow(t, d, "")
+	if m := r.await("problem"); !strings.Contains(m.data, string(rundir.EventsRecord)) {
+		t.Errorf("problem: %q", m.data)
+	}
+	if m, err := r.next(); err == nil {
+		t.Errorf("then %v", m)
+	}
+}
+
 // TestPageModel runs the page's model in Node.js with records that were edited, and with those of a large job.
 func TestPageModel(t *testing.T) {
 	node, err := exec.LookPath("node")

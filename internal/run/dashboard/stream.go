@@ -154,8 +154,11 @@ func (s *stream) record(i int) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // of an older program
 		}
-		if err != nil || next == s.at[i] {
-			return err
+		if err != nil {
+			return errors.Join(err, s.problem(err))
+		}
+		if next == s.at[i] {
+			return nil
 		}
 		if every == 0 {
 			every = 1
@@ -171,6 +174,14 @@ func (s *stream) record(i int) error {
 			return err
 		}
 	}
+}
+
+// problem sends the reason why the stream ends. After a record became shorter, the client starts again without one.
+func (s *stream) problem(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return s.send("problem", []byte(err.Error()))
 }
 
 // isEvaluation reports whether a row of series.csv belongs to an evaluation: its last column, backlog, is set.

@@ -8,7 +8,7 @@ const $ = (id) => document.getElementById(id);
 const model = new Model();
 const lanes = new Lanes($("lanes"), act);
 const charts = [
-  [new Chart($("charts"), "Training loss", {}), ["train_loss", "train_rmse"]],
+  [new Chart($("charts"), "Training loss of one worker's clock", {}), ["train_loss", "train_rmse"]],
   [new Chart($("charts"), "Test accuracy", { percent: true }), ["test_accuracy"]],
   [new Chart($("charts"), "Test error (RMSE)", {}), ["test_rmse"]],
   [new Chart($("charts"), "Clocks per second", { zero: true }), ["clocks_per_second"]],
@@ -54,6 +54,11 @@ async function follow() {
   on("clocks", (data) => model.addClocks(data));
   on("now", (data) => model.setNow(JSON.parse(data)));
   on("end", (data) => { model.end = JSON.parse(data); s.close(); });
+  s.addEventListener("problem", (m) => {
+    s.close();
+    notice(m.data);
+    setTimeout(follow, 10000);
+  });
   s.onopen = () => { notice(""); draw(); };
   s.onerror = () => {
     if (model.end) return;
@@ -109,7 +114,7 @@ function show() {
 
 function showBadge() {
   if (model.end) return badge("■", model.end.state === "done" ? "done" : `ended: ${model.end.text}`);
-  if (!model.now) return badge("…", "starting");
+  if (!model.now) return badge("…", model.job.ended ? "loading" : "starting");
   badge(model.now.serving ? "●" : "↻", model.now.serving ? "training" : model.now.clock > 0 ? "recovering" : "starting");
 }
 
