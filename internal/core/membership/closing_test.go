@@ -168,3 +168,35 @@ func TestPublishedRows(t *testing.T) {
 		t.Errorf("clock %d is durable", at)
 	}
 }
+
+// TestCompleteAfterManifest checks that a job completes only after the manifest of all rows that its shards had saved
+// then, or after the store has rejected it. The end of the job may kill the coordinator while it writes a later one.
+func TestCompleteAfterManifest(t *testing.T) {
+	core, st := rowsJob(t)
+	core.record.View.Named, core.record.Final, core.record.View.End = 0, nil, 10
+	publish := func(when string) *Publish {
+		t.Helper()
+		p := core.Ready().Publish
+		if p == nil || core.Complete() {
+			t.Fatalf("%s: publishes %+v, complete %t", when, p, core.Complete())
+		}
+		return p
+	}
+	st.MinClock, st.Segments = 9, []protocol.Segment{{Cut: 8, File: "a"}}
+	core.Tick()
+	p := publish("before the end")
+	st.MinClock, st.Segments = 10, []protocol.Segment{{Cut: 9, File: "b"}}
+	core.job.slots[0].worker = &protocol.WorkerStatus{Generation: 1, Clock: 10, Finished: true}
+	core.Tick()
+	core.Published(p, true)
+	p = publish("at the end")
+	core.Published(p, false)
+	if p = core.Ready().Publish; p != nil || !core.Complete() {
+		t.Errorf("after the last manifest: publishes %+v, complete %t", p, core.Complete())
+	}
+	st.Segments[0].File = "c"
+	core.Tick()
+	if p = core.Ready().Publish; p == nil || !core.Complete() {
+		t.Errorf("later: publishes %+v, complete %t", p, core.Complete())
+	}
+}

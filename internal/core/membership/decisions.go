@@ -73,9 +73,8 @@ func DecideStart(fences []protocol.Fence, twoStep bool, least perdure.Clock, sho
 	return start, twoStep && staged < start
 }
 
-// clockBase completes, in place, the initial applied vector of a lost shard. base contains each slot's
-// acknowledged count; has contains the counts in the rows, if any are left. Clocks before the generation's cut are
-// never resent.
+// clockBase completes, in place, the initial applied vector of a lost shard. base contains each slot's acknowledged
+// count; has contains the counts in the rows, if any are left. Clocks before the generation's cut are never resent.
 //
 // Under two-step clocks a shard applies the updates of all slots for a clock together, so the highest count holds for
 // all slots; some just have not received the last acknowledgement. There are two exceptions. A slot that has not

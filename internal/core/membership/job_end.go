@@ -42,8 +42,7 @@ func (c *Core) Complete() bool { return c.job.complete || c.record.View.Done }
 
 // checkComplete determines whether the job is complete.
 func (c *Core) checkComplete() {
-	v := &c.record.View
-	was := c.job.complete
+	v, was := &c.record.View, c.job.complete
 	c.job.complete = false
 	if v.End <= 0 || v.Tentative || c.job.traits.SavesCuts() && v.Durable < v.End {
 		return
@@ -61,9 +60,11 @@ func (c *Core) checkComplete() {
 		func(i int) bool { st := c.job.shardStatus(i); return st != nil && st.Ready && st.MinClock >= v.End }) {
 		return
 	}
-	c.job.complete = true
-	if !was {
-		c.finalUpdates = c.job.numUpdates()
+	if c.job.complete = was; !was && c.record.Final == nil {
+		c.rounds.recordSaves() // all rows that are saved by now get a manifest
+	}
+	if !was && c.job.publishing < 0 { // the end of the job may kill the coordinator while it writes a later one
+		c.job.complete, c.finalUpdates = true, c.job.numUpdates()
 		c.rec.event("complete", "", "every slot has finished clock %d", v.End)
 	}
 }
