@@ -32,7 +32,7 @@ var (
 	Serve         func(dir string, o ServeOptions) (Server, error)
 	InspectFolder func(ctx context.Context, dir string, patience time.Duration, o DialOptions) (*Inspector, error)
 	ErrRunning    error
-	Unwritable    func(*server.HealthStatus) bool
+	Unwritable    func(*server.HealthStatus, []string) bool
 )
 
 // streamsDir is the directory, within a log's directory, that has one directory per stream.

@@ -8,4 +8,6 @@ const (
 	lockFile   = "lock"                  // locked while the log is served
 	dataDir    = "jetstream"             // the data of the NATS server
 	streamsDir = dataDir + "/$G/streams" // one directory per stream
+	metaFile   = "meta.inf"              // a stream's settings
+	sumFile    = "meta.sum"              // checksum of metaFile, written after it
 )

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,7 @@ type Server struct {
 	logger        *natsLogger
 	guard         *connGuard // nil: any client with the secret is admitted
 	closed        bool       // the streams are closed because the disk is full or failing
+	unopened      []string   // streams that the NATS server could not open when it started
 	stateRequests chan chan<- State
 }
 
@@ -221,6 +223,7 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 	}
 	s.logger = &natsLogger{Log: s.o.Log, Connections: cmp.Or(s.o.Refused, s.o.Log)}
 	n.SetLoggerV2(s.logger, false, false, false)
+	stored := storedStreams(s.dir)
 	n.Start() // if it gives up, it logs that before Start returns, and never becomes ready
 	if s.logger.GaveUp() || !n.ReadyForConnections(startLimit) || n.JetStreamEnabled() == s.closed {
 		n.Shutdown()
@@ -231,7 +234,28 @@ func (s *Server) listen(host string, port int, token string) (*server.Server, er
 		}
 		return nil, fmt.Errorf("%w: the log in %s did not start: %s", updatelog.ErrRefused, s.dir, s.logger.LastError())
 	}
+	s.unopened = nil
+	for _, e := range n.Healthz(&server.HealthzOptions{Details: true}).Errors {
+		if slices.Contains(stored, e.Stream) {
+			s.unopened = append(s.unopened, e.Stream)
+		}
+	}
 	return n, nil
+}
+
+// storedStreams returns the names of the streams in a log's directory, without those whose creation or deletion was
+// interrupted.
+func storedStreams(dir string) (names []string) {
+	all, _ := os.ReadDir(filepath.Join(dir, streamsDir)) // it may not exist yet
+	for _, e := range all {
+		at := filepath.Join(dir, streamsDir, e.Name())
+		_, noMeta := os.Stat(filepath.Join(at, metaFile))
+		_, noSum := os.Stat(filepath.Join(at, sumFile))
+		if noMeta == nil && noSum == nil && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }
 
 // cannotListen is the prefix of the NATS server's message when it cannot listen.
@@ -318,15 +342,21 @@ func (s *Server) state() State {
 	return to
 }
 
-// failed reports whether a stream cannot be written, or JetStream is disabled.
+// failed reports whether a stream cannot be opened or written, or JetStream is disabled.
 func (s *Server) failed() bool {
-	return !s.nats.JetStreamEnabled() || Unwritable(s.nats.Healthz(&server.HealthzOptions{}))
+	return !s.nats.JetStreamEnabled() ||
+		Unwritable(s.nats.Healthz(&server.HealthzOptions{Details: true}), s.unopened)
 }
 
-// Unwritable reports whether a health check found a stream that the server cannot write. If the process stalls for a
-// millisecond, the check instead reports, wrongly, that the server accepts no connections. Unwritable ignores that.
-func Unwritable(h *server.HealthStatus) bool {
-	return h.Error != "" && h.StatusCode == http.StatusServiceUnavailable
+// Unwritable reports whether a health check with details found a stream that the server cannot write, or one of the
+// unopened ones. The check also finds fault with a sound log, and Unwritable ignores that. If the process stalls for a
+// millisecond, the check says that the server accepts no connections. If a directory belongs to a stream that is being
+// created or deleted, it says that this stream could not be recovered. A restart would break all connections.
+func Unwritable(h *server.HealthStatus, unopened []string) bool {
+	return h.StatusCode == http.StatusServiceUnavailable &&
+		slices.ContainsFunc(h.Errors, func(e server.HealthzError) bool {
+			return !strings.HasSuffix(e.Error, "could not be recovered") || slices.Contains(unopened, e.Stream)
+		})
 }
 
 // hasSpace reports whether the disk has enough free space for the streams, or the free space is unknown.
