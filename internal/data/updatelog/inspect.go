@@ -77,7 +77,8 @@ func (i *Inspector) Close() error { return i.close() }
 // Streams lists the streams of Perdure's jobs, sorted by job and shard.
 func (i *Inspector) Streams(ctx context.Context) (streams []Stream, err error) {
 	var found []*jetstream.StreamInfo
-	if err := i.c.unlessDenied(ctx, func(ctx context.Context) error {
+	if err := i.c.requestUntilFinal(ctx, func(ctx context.Context) error {
+		found = nil
 		list := i.c.js.ListStreams(ctx)
 		for info := range list.Info() {
 			found = append(found, info)
@@ -161,7 +162,7 @@ func (i *Inspector) Records(ctx context.Context, s Stream, show func(Record) err
 	o.Options, o.ReadOnly = Options{Job: s.Job, Shards: s.Shard + 1}, true
 	c := &client{
 		o: o, access: i.c.access, url: i.c.url, nc: i.c.nc, js: i.c.js, streams: make([]jetstream.Stream, s.Shard+1),
-		denied: i.c.denied, deny: i.c.deny,
+		denied: i.c.denied, deny: i.c.deny, link: i.c.link,
 	}
 	stream, err := c.open(ctx, s.Shard)
 	if err != nil {

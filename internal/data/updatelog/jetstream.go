@@ -88,6 +88,34 @@ type client struct {
 
 	denied context.Context // canceled when the log denies an operation to this client, with the denial as the cause
 	deny   context.CancelCauseFunc
+	link   *link
+}
+
+// link ends requests whose connection breaks: the log never answers them. It is safe for concurrent use.
+type link struct {
+	mu     sync.Mutex // guards the fields below
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// current returns a context that is canceled when the present connection breaks.
+func (l *link) current() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancel(context.Background())
+	}
+	return l.ctx
+}
+
+// broken cancels the contexts returned so far.
+func (l *link) broken() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx != nil {
+		l.cancel()
+		l.ctx = nil
+	}
 }
 
 // Dial opens a job's log at a NATS server or cluster, and creates missing streams. It retries until the log answers or
@@ -119,7 +147,9 @@ func Dial(ctx context.Context, url string, o DialOptions) (Log, error) {
 
 // connect connects to the server.
 func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option) (*client, error) {
-	c := &client{o: o, access: o.Access.For(url), url: WithoutSecrets(url), full: map[int]bool{}, closed: true}
+	c := &client{
+		o: o, access: o.Access.For(url), url: WithoutSecrets(url), full: map[int]bool{}, closed: true, link: new(link),
+	}
 	c.denied, c.deny = context.WithCancelCause(context.WithoutCancel(ctx))
 	if RequiresKeys(url) && c.access == nil {
 		return nil, fmt.Errorf("%w: the log at %s requires the job's keys; specify their directory with --keys",
@@ -213,6 +243,7 @@ func (c *client) settings() []nats.Option {
 		nats.ReconnectBufSize(-1), // sends while disconnected fail immediately; this package resends in order
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.ReconnectHandler(func(*nats.Conn) { c.reconnected() }),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { c.link.broken() }),
 		// Other errors are returned by the calls.
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) { // a denied request would just time out
@@ -373,11 +404,13 @@ func (c *client) unlessDenied(ctx context.Context, question func(ctx context.Con
 	return err
 }
 
-// requestUntilFinal repeats a request until it has a final answer.
+// requestUntilFinal repeats a request until it has a final answer: after askTimeout, or when the connection breaks.
 func (c *client) requestUntilFinal(ctx context.Context, question func(ctx context.Context) error) error {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		one, cancel := context.WithTimeout(ctx, askTimeout)
+		stop := context.AfterFunc(c.link.current(), cancel)
 		err := c.unlessDenied(one, question)
+		stop()
 		cancel()
 		c.opening(err)
 		switch {

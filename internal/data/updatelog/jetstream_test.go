@@ -327,6 +327,29 @@ func TestConcurrentDial(t *testing.T) {
 	}
 }
 
+// TestRequestLost checks that a request whose connection breaks is repeated immediately, because no answer will come.
+func TestRequestLost(t *testing.T) {
+	s := newServerBackend(t, SyncInterval).server
+	c, err := connect(t.Context(), s.URL(), DialOptions{})
+	must(t, err)
+	defer c.nc.Close()
+	var first error
+	must(t, c.requestUntilFinal(t.Context(), func(ctx context.Context) error {
+		if first != nil {
+			return nil
+		}
+		id, err := c.nc.GetClientID()
+		must(t, err)
+		must(t, s.NATS().DisconnectClientByID(id))
+		<-ctx.Done()
+		first = ctx.Err()
+		return c.permanentError(first, "")
+	}))
+	if first != context.Canceled {
+		t.Errorf("the lost request ended with %v", first)
+	}
+}
+
 // TestUnwritable checks that a failed health check that is unrelated to streams does not close them. [TestDiskFull]
 // covers an unwritable stream.
 func TestUnwritable(t *testing.T) {
