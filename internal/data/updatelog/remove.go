@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -66,9 +67,10 @@ func (c *client) remove(ctx context.Context, name string) error {
 	})
 }
 
-// Remove deletes streams permanently. Processes that use them cannot continue.
+// Remove deletes streams permanently, the last one first. Processes that use them cannot continue. If Remove fails, the
+// remaining streams do not look damaged, because streams are created in the order of the shards.
 func (i *Inspector) Remove(ctx context.Context, streams []Stream) error {
-	for _, s := range streams {
+	for _, s := range slices.Backward(streams) {
 		if err := i.c.remove(ctx, s.Name); err != nil {
 			return err
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
 )
 
 // names returns the names of the streams in a log.
@@ -103,4 +105,26 @@ func TestRemove(t *testing.T) {
 	}
 	wantNames(t, i, "perdure-other-0", "perdure-other-1")
 	must(t, Create(t.Context(), url, sized("third", 1, 200)))
+}
+
+// TestRemoveOrder checks that a removal that fails leaves the streams of the first shards, which do not look damaged.
+func TestRemoveOrder(t *testing.T) {
+	url, i := limited(t)
+	must(t, Create(t.Context(), url, sized(job, 3, 64)))
+	c, err := connect(t.Context(), url, DialOptions{})
+	must(t, err)
+	defer c.nc.Close()
+	const deleted = "$JS.EVENT.ADVISORY.STREAM.DELETED."
+	events := make(chan *nats.Msg, 3)
+	_, err = c.nc.ChanSubscribe(deleted+">", events)
+	must(t, err)
+	must(t, c.nc.Flush())
+	streams, err := i.Streams(t.Context())
+	must(t, err)
+	must(t, i.Remove(t.Context(), streams))
+	for shard := 2; shard >= 0; shard-- {
+		if got := strings.TrimPrefix((<-events).Subject, deleted); got != StreamName(job, shard) {
+			t.Errorf("%s is removed before shard %d", got, shard)
+		}
+	}
 }
