@@ -324,6 +324,15 @@ func (c *Coordinator) Ask(ctx context.Context, f func(core *membership.Core, lat
 	}
 }
 
+// AskSaved is like Coordinator.Ask, and returns after the effects of f are saved. Later calls of Inspect show them as
+// saved facts.
+func AskSaved(ctx context.Context, c *Coordinator, f func(core *membership.Core, latest Latest)) error {
+	if err := c.Ask(ctx, f); err != nil {
+		return err
+	}
+	return c.Ask(ctx, func(*membership.Core, Latest) {}) // saved tasks start when earlier effects are saved
+}
+
 // Order forwards an order to the supervisor. It returns false if no supervisor is connected.
 func (c *Coordinator) Order(ctx context.Context, o wire.Order) (bool, error) {
 	there := false

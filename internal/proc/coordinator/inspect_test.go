@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -69,6 +70,53 @@ func TestLookAway(t *testing.T) {
 			}
 			<-time.After(while)
 			sees(1, 1, 0, "")
+			p.Stop()
+			if err := p.Wait(); !errors.Is(err, context.Canceled) {
+				t.Errorf("it ended with %v", err)
+			}
+		},
+	)
+}
+
+// TestAskSaved checks that AskSaved returns after the registry has the effects, and Ask earlier. Until then, Inspect
+// does not show them as saved.
+func TestAskSaved(t *testing.T) {
+	testcluster.RunVirtual(
+		t,
+		time.Hour,
+		testcluster.Options{Ended: func(*testcluster.Process, error) {}},
+		func(t *testing.T, ctx context.Context, h *testcluster.Hosts) {
+			var away atomic.Bool
+			start := membership.NewJobRecord(testcluster.Job("bsp", "none", 1, 1, 1), 1, 0, nil)
+			p := h.NewProcess("coordinator")
+			c, err := p.NewCoordinator(start, func(cfg *coordinator.Config) {
+				cfg.Registry = absent{registry.NewMemory(), &away}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Go(c.Run)
+			for i := range 2 {
+				away.Store(true)
+				time.AfterFunc(time.Minute, func() { away.Store(false) })
+				began := time.Now()
+				table := perdure.TableSpec{
+					Name: fmt.Sprintf("weights-%d", i), Rows: 8, Dim: 1, Rule: perdure.Rule{Kind: perdure.RuleAdd},
+					Consistency: perdure.Consistency{Kind: perdure.BSP},
+				}
+				add := func(core *membership.Core, _ coordinator.Latest) { err = core.AddTable(table) }
+				var asked error
+				if i == 0 {
+					asked = c.Ask(ctx, add)
+				} else {
+					asked = coordinator.AskSaved(ctx, c, add)
+				}
+				if took := time.Since(began); asked != nil || err != nil || (took >= time.Minute) != (i == 1) {
+					t.Errorf("call %d returned after %v: %v, %v", i, took, asked, err)
+				}
+				seesSoon(ctx, t, c, i*2, i+1, time.Duration(1-i)*time.Millisecond, "no answer")
+				<-time.After(time.Minute)
+			}
 			p.Stop()
 			if err := p.Wait(); !errors.Is(err, context.Canceled) {
 				t.Errorf("it ended with %v", err)

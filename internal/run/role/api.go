@@ -19,10 +19,11 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// Scale implements control.Backend.
+// Scale implements control.Backend. It returns after the request is saved: a caller that then sees a view without the
+// request knows that the change was dropped.
 func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, err error) {
 	var refused error
-	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {
+	err = coordinator.AskSaved(ctx, b.co, func(core *membership.Core, _ coordinator.Latest) {
 		ch := membership.Change{Leave: s.Leave, At: s.At}
 		if s.Workers != 0 {
 			ch, refused = core.Record().Scaled(s.Workers, s.At)
