@@ -7,7 +7,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -21,10 +23,14 @@ type bucket struct {
 	backend gofakes3.Backend
 	Fails   atomic.Int64 // how many of the next requests that write will fail
 	Half    atomic.Bool  // fail about half of all requests, of any kind
+	Saved   func()       // called after the first manifest or snapshot was written; may be nil
 
+	saved        sync.Once
 	server       http.Handler
 	seen, failed atomic.Int64 // counted while Half is set
 }
+
+var savedObject = regexp.MustCompile(`\.(manifest|snapshot)$`)
 
 // storeSecret must not appear anywhere in a run's directory.
 const storeSecret = "s3cr3tThatNobodyIsToSee"
@@ -46,6 +52,9 @@ func newBucket(t testing.TB) *bucket {
 			return
 		}
 		b.server.ServeHTTP(w, r)
+		if b.Saved != nil && r.Method == http.MethodPut && savedObject.MatchString(r.URL.Path) {
+			b.saved.Do(b.Saved)
+		}
 	}))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it would log lost connections
 	s.Start()
@@ -125,11 +134,9 @@ func TestStore(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	b, dir := newBucket(t), newFolder(t)
-	args := small("--recovery", "checkpoint:10", "--store", b.URL, "--out", dir, "--fault",
-		"slow*1.01:worker:0@clock:3")
-	p := stores(t, append(args[:1:1], args[2:]...)...)
-	p.Says("fault: slow")
-	b.Fails.Store(40)
+	b.Saved = func() { b.Fails.Store(40) }
+	args := small("--recovery", "checkpoint:10", "--store", b.URL, "--out", dir)
+	p := stores(t, append(args[:1:1], args[2:]...)...) // not --quiet
 	s := p.succeeds(dir)
 	sameModel(t, s, one(t), dir)
 	if b.Fails.Load() >= 0 {
