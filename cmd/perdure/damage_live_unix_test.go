@@ -26,7 +26,7 @@ func TestDamagedSnapshots(t *testing.T) {
 			break
 		}
 		dir := newFolder(t)
-		job := start(t, small(append(args, "--compute-ms", "10", "--out", dir)...)...)
+		job := start(t, small(append(args, "--compute-ms", "10", "--fault", stall(100), "--out", dir)...)...)
 		awaitSnapshots(t, dir, shards)
 		m := awaitStatus(t, dir, `server:0 +pid (\d+) .*\n +server:1 +pid (\d+) `)
 		for _, text := range m[1:] { // no server writes a newer snapshot now
@@ -40,6 +40,7 @@ func TestDamagedSnapshots(t *testing.T) {
 			must(t, syscall.Kill(pidOf(t, text), syscall.SIGKILL))
 		}
 		t.Logf("damaged: %v", ways[first:])
+		unstall(t, dir)
 		s := job.succeeds(dir)
 		sameModel(t, s, want, dir)
 		found := 0

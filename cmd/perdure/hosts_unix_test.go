@@ -9,14 +9,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/transport"
+	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
 
@@ -100,31 +101,53 @@ func kill(p *process) {
 	<-p.ended
 }
 
+// status queries the job's status. It is faster than a command, which matters while the job trains.
+func (h *hosted) status() (s control.Status, err error) {
+	api, _, err := locate.Control("", h.dir, "", "")
+	if err == nil {
+		s, _, err = locate.QueryState(h.Context(), api)
+	}
+	return s, err
+}
+
 // clock waits until the job reaches the given clock.
 func (h *hosted) clock(least int) {
 	h.Helper()
-	var out string
+	var s control.Status
+	var err error
 	await(h, func() bool {
 		select {
 		case <-h.leader.ended:
 			h.Fatalf("the coordinator has ended: %s", h.all())
 		default:
 		}
-		_, out, _ = invoke(h, "status", "--run", h.dir)
-		m := regexp.MustCompile(`training, clock (\d+) of`).FindStringSubmatch(out)
-		if m == nil {
-			return false
-		}
-		at, err := strconv.Atoi(m[1])
-		return err == nil && at >= least
-	}, func() string { return fmt.Sprintf("the job does not reach clock %d: %s%s", least, out, h.all()) })
+		s, err = h.status()
+		return err == nil && s.State == control.StateTraining && int(s.Clock) >= least
+	}, func() string {
+		return fmt.Sprintf("the job does not reach clock %d: %+v, %v, %s", least, s, err, h.all())
+	})
 }
 
 // pid returns the ID of the process that has the given role and index.
 func (h *hosted) pid(place string) int {
 	h.Helper()
-	pid, err := strconv.Atoi(awaitStatus(h, h.dir, place+` +pid (\d+) .* live `)[1])
-	must(h, err)
+	return h.find(func(p control.Process) bool { return fmt.Sprintf("%s:%d", p.Role, p.Index) == place })
+}
+
+// find returns the ID of a live process that fits.
+func (h *hosted) find(fits func(control.Process) bool) (pid int) {
+	h.Helper()
+	await(h, func() bool {
+		s, err := h.status()
+		i := slices.IndexFunc(s.Processes, func(p control.Process) bool {
+			return p.State == control.ProcessLive && fits(p)
+		})
+		if err != nil || i < 0 {
+			return false
+		}
+		pid = s.Processes[i].PID
+		return true
+	}, func() string { return "such a process does not exist: " + h.all() })
 	return pid
 }
 
@@ -164,16 +187,21 @@ func TestHosts(t *testing.T) {
 	move := h.moves()
 	one, two := newFolder(t), newFolder(t)
 	a := h.host(one, "--servers", "1", "--workers", "2")
-	b := h.host(two, "--servers", "1", "--workers", "1")
+	b := h.host(two, "--servers", "1", "--workers", "1", "--name", "b")
 	h.clock(10)
 	must(t, syscall.Kill(h.pid("server:0"), syscall.SIGKILL))
 	h.clock(25)
 	must(t, syscall.Kill(h.pid("worker:1"), syscall.SIGKILL))
 	h.clock(45)
+	// The job waits for this worker, so it does not end while the coordinator restarts.
+	on := func(host string, role wire.Role) int {
+		return h.find(func(p control.Process) bool { return p.Role == string(role) && p.Host == host })
+	}
+	must(t, syscall.Kill(on("b", wire.RoleWorker), syscall.SIGSTOP))
 	h.leader.Kill()
 	move()
 	h.lead()
-	h.clock(60)
+	on("b", wire.RoleServer) // it has connected to this coordinator
 	kill(b)
 	b = h.host(two, "--servers", "1", "--workers", "1")
 	s := h.done()

@@ -24,17 +24,19 @@ func joinable(dir, fault string, more ...string) []string {
 func TestServerJoins(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
-	job := start(t, small("--no-replace", "--compute-ms", "20", "--fault", "kill:server:1@clock:40", "--out", dir)...)
+	job := start(t, append(endless(dir), "--no-replace", "--grace", "1h")...)
 	coordinator := awaitStatus(t, dir, `join it at (\S+)\n(?s:.*)server:1 .* live `)[1]
 	server := start(t, "server", "--join", coordinator, "--run", dir, "--zone", "rack-a")
-	s := job.succeeds(dir)
-	sameModel(t, s, one(t), dir)
-	if code, out, errs := server.Wait(); code != 0 || !strings.Contains(out, "joined") {
+	wantOut(t, 0, []string{"fault", "--run", dir, "kill:server:1@0s"}, "planned")
+	server.Says("joined")
+	awaitEvent(t, dir, "server:1 killed by SIGKILL, and is not replaced", 1)
+	if code, _, errs := job.Stop(); code != exitSignal {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	if code, out, errs := server.Wait(); code != 0 {
 		t.Errorf("the server ended with code %d: %s%s", code, out, errs)
 	}
-	if events := eventsOf(t, dir); !strings.Contains(events, "server:1 killed by SIGKILL, and is not replaced") {
-		t.Errorf("no event reports that server:1 is not replaced:\n%s", events)
-	}
+	resumesWell(t, dir)
 }
 
 // TestWorkerJoins: a worker takes a vacant slot. On SIGTERM it announces that it leaves, and another worker takes the

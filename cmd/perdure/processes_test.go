@@ -349,6 +349,17 @@ func atClock30(t testing.TB, dir string, more ...string) *process {
 	return p
 }
 
+// stall returns a fault that makes worker 0 so slow that a bsp job waits for it from a clock on, until unstall. The job
+// needs --compute-ms.
+func stall(clock int) string { return fmt.Sprintf("slow*10000:worker:0@clock:%d", clock) }
+
+// unstall waits until the job is stalled, and replaces the slow worker.
+func unstall(t testing.TB, dir string) {
+	t.Helper()
+	awaitEvent(t, dir, "fault: slow", 1)
+	wantOut(t, 0, []string{"fault", "--run", dir, "kill:worker:0@0s"}, "planned")
+}
+
 // trained runs a training job that must succeed.
 func trained(t testing.TB, args ...string) (s rundir.Summary, dir string) {
 	t.Helper()
@@ -422,6 +433,24 @@ func sameModel(t testing.TB, s rundir.Summary, want, dir string) {
 	t.Helper()
 	if *s.ModelSHA256 != want || *s.UpdatesLost != 0 {
 		t.Errorf("model %s, %d updates lost; want %s\n%s", *s.ModelSHA256, *s.UpdatesLost, want, logs(dir))
+	}
+}
+
+// resumesWell resumes a stopped run of the small job from its newest checkpoint, for a few more clocks. The model must
+// be that of an undisturbed run.
+func resumesWell(t testing.TB, dir string, more ...string) {
+	t.Helper()
+	clocks := strconv.Itoa(newestCut(t, dir) + 7)
+	s, resumed := trained(t, append([]string{"train", "--quiet", "--resume", dir, "--clocks", clocks}, more...)...)
+	whole, _ := trained(t, small("--clocks", clocks)...)
+	sameModel(t, s, *whole.ModelSHA256, resumed)
+}
+
+// costsNothing checks that a run without a summary has lost no updates and repeated no clocks.
+func costsNothing(t testing.TB, dir string) {
+	t.Helper()
+	if cost := regexp.MustCompile(`"(updates_lost|clocks_redone)":[1-9]`); cost.MatchString(eventsOf(t, dir)) {
+		t.Errorf("updates are lost or clocks repeated:\n%s", eventsOf(t, dir))
 	}
 }
 

@@ -168,13 +168,14 @@ func TestResumeScaled(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			dir := newFolder(t)
-			job := start(t, small("--clocks", "60", "--compute-ms", "50", "--scale", "2@clock:5", "--recovery",
-				strategy, "--out", dir)...)
+			job := start(t, small("--clocks", "60", "--compute-ms", "20", "--scale", "2@clock:5", "--fault",
+				stall(11), "--recovery", strategy, "--out", dir)...)
 			awaitEvent(t, dir, "worker:2 has left at clock 5", 1)
 			if code, out, errs := invoke(t, "scale", "--run", dir, "3", "--at", "40"); code != 0 ||
 				!strings.Contains(out, "worker:2 joins; it takes part from clock 40 on") {
 				t.Fatalf("exit code %d: %s%s", code, out, errs)
 			}
+			unstall(t, dir)
 			job.succeeds(dir)
 			s, to := trained(t, "train", "--quiet", "--resume", dir, "--clocks", "70")
 			if due := int64(6 * (5 + 2*70 + 30)); *s.UpdatesApplied+*s.UpdatesLost != due || *s.UpdatesLost < 0 {
