@@ -6,10 +6,10 @@ Each --outer is a rate and a momentum of the outer step. One process trains twic
 have together, of the same batch; and with as many steps as each learner has, of a batch that is as large as all of
 theirs. Each ends with the loss on the whole test text.
 
-    python tokens.py --data tinyshakespeare.txt --overlap 0 --overlap 12 --overlap 12 0.5
+    python tokens.py --data tinyshakespeare.txt --with overlap=0 --with overlap=12,mix=0.5 --with compress=int8
 
-Each --overlap is an overlap, and a mix if it is given. They are compared with the first one, seed by seed, and the
-training of one process is omitted.
+Each --with has arguments of perdure.DiLoCo. They are compared with the first one, seed by seed, and the training of one
+process is omitted.
 """
 
 from __future__ import annotations
@@ -62,9 +62,17 @@ def learn(a: argparse.Namespace) -> None:
         torch.manual_seed(1000 * a.seed + rank)
         loader = StatefulDataLoader(text.train[rank::of], batch_size=BATCH, shuffle=True, drop_last=True)
         outer = perdure.Nesterov(*a.outer[0])
-        overlap, mix = int(a.overlap[0][0]), a.overlap[0][1] if len(a.overlap[0]) > 1 else None
+        more = dict(of.split("=", 1) for of in (a.settings or [""])[0].split(",") if of)
         with perdure.DiLoCo(
-            job, model, inner, sync_every=a.sync_every, overlap=overlap, mix=mix, outer=outer, state=[loader]
+            job,
+            model,
+            inner,
+            sync_every=a.sync_every,
+            overlap=int(more.pop("overlap", 0)),
+            mix=float(more.pop("mix")) if "mix" in more else None,
+            outer=outer,
+            state=[loader],
+            **more,
         ) as d:
             rounds = a.steps // a.sync_every
             while job.now <= rounds:
@@ -78,19 +86,19 @@ def learn(a: argparse.Namespace) -> None:
             a.loss.write_text(json.dumps(test_loss(model, text)))
 
 
-def together(a: argparse.Namespace, seed: int, outer: list[float], overlap: list[float]) -> float:
+def together(a: argparse.Namespace, seed: int, outer: list[float], settings: str) -> float:
     """Return the loss of all learners of DiLoCo.
 
     Args:
         a: The settings.
         seed: The seed.
         outer: The rate and the momentum of the outer step.
-        overlap: The overlap, and the mix if there is one.
+        settings: More arguments of perdure.DiLoCo.
     """
     a.loss.unlink(missing_ok=True)
     launch = [sys.executable, "-m", "perdure", "launch", "--nproc", str(a.learners), "--recovery", "resend:auto"]
     own = ["--data", a.data, "--steps", a.steps, "--sync-every", a.sync_every, "--seed", seed, "--loss", a.loss]
-    own += ["--width", a.width, "--layers", a.layers, "--outer", *outer, "--overlap", *overlap]
+    own += ["--width", a.width, "--layers", a.layers, "--outer", *outer, "--with", settings]
     done = subprocess.run([*launch, __file__, *map(str, own)], capture_output=True, text=True, check=False)
     if done.returncode or not a.loss.exists():
         raise SystemExit(f"the learners of seed {seed} failed:\n{done.stderr[-2000:]}")
@@ -98,23 +106,25 @@ def together(a: argparse.Namespace, seed: int, outer: list[float], overlap: list
 
 
 def compare(a: argparse.Namespace, outer: list[float]) -> None:
-    """Print the loss of each overlap, relative to the first one."""
-    differences: list[list[float]] = [[] for _ in a.overlap]
+    """Print the loss with each of the settings, relative to the first ones."""
+    differences: list[list[float]] = [[] for _ in a.settings]
     for seed in range(a.first, a.first + a.seeds):
-        losses = [together(a, seed, outer, overlap) for overlap in a.overlap]
+        losses = [together(a, seed, outer, of) for of in a.settings]
         print(
-            f"seed {seed}: " + ", ".join(f"{o}: {loss:.4f}" for o, loss in zip(a.overlap, losses, strict=True)),
+            f"seed {seed}: " + ", ".join(f"{o}: {loss:.4f}" for o, loss in zip(a.settings, losses, strict=True)),
             flush=True,
         )
         for of, loss in zip(differences, losses, strict=True):
             of.append(loss / losses[0] - 1)
     a.loss.unlink(missing_ok=True)
-    for overlap, of in zip(a.overlap, differences, strict=True):
+    for settings, of in zip(a.settings, differences, strict=True):
         # Student's t for 95% and up to 9 degrees of freedom
         t = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26][min(len(of), 10) - 2]
         half = t * statistics.stdev(of) / len(of) ** 0.5
         mean = statistics.mean(of)
-        print(f"overlap {overlap}: {mean:+.2%} (95%: {mean - half:+.2%} to {mean + half:+.2%}), {len(of)} seeds")
+        print(
+            f"{settings or 'no settings'}: {mean:+.2%} (95%: {mean - half:+.2%} to {mean + half:+.2%}), {len(of)} seeds"
+        )
 
 
 def main() -> None:
@@ -134,7 +144,11 @@ def main() -> None:
         help="of Nesterov's outer step; may be given again (default 0.7 0.9)",
     )
     p.add_argument(
-        "--overlap", type=float, nargs="+", action="append", help="steps, and a mix; may be given again (default 0)"
+        "--with",
+        dest="settings",
+        action="append",
+        metavar="NAME=VALUE,...",
+        help="overlap, mix, compress, compress_weights; may be given again",
     )
     p.add_argument("--width", type=int, default=128)
     p.add_argument("--layers", type=int, default=4)
@@ -145,9 +159,9 @@ def main() -> None:
         learn(a)
         return
     outers = a.outer or [[0.7, 0.9]]
-    if a.overlap:
+    if a.settings:
         if a.seeds < 2:
-            raise SystemExit("--overlap compares seed by seed: choose --seeds 2 or more")
+            raise SystemExit("--with compares seed by seed: choose --seeds 2 or more")
         compare(a, outers[0])
         return
     rows: list[list[float]] = []
@@ -157,7 +171,7 @@ def main() -> None:
         print(f"seed {seed}: one process: as many steps {many:.4f}, as large a batch {large:.4f}", flush=True)
         rows.append([many, large])
         for outer in outers:
-            rows[-1].append(together(a, seed, outer, [0]))
+            rows[-1].append(together(a, seed, outer, ""))
             print(f"seed {seed}: DiLoCo, outer {outer}: {rows[-1][-1]:.4f}", flush=True)
     a.loss.unlink(missing_ok=True)
     many, large, *ours = (statistics.mean(column) for column in zip(*rows, strict=True))

@@ -49,6 +49,13 @@ def test_tokens(tmp_path: Path, text: Path) -> None:
     assert said.count("of one process with as many steps") == 2
 
 
+def test_tokens_settings(tmp_path: Path, text: Path) -> None:
+    short = ["--steps", 4, "--sync-every", 2, "--learners", 2, "--seeds", 2, "--width", 16, "--layers", 1]
+    said = run(tmp_path, "tokens.py", "--data", text, *short, "--with", "", "--with", "compress=int8,overlap=1")
+    assert "no settings: +0.00% (" in said
+    assert "compress=int8,overlap=1: " in said
+
+
 @pytest.mark.parametrize("which", [["--recovery", "resend:20"], ["--recovery", "none", "--server-optimizer"]])
 def test_steps(tmp_path: Path, which: list[str]) -> None:
     said = run(tmp_path, "steps.py", "--batch", 2, "--processes", 2, "--steps", 2, "--rounds", 1, *which)
