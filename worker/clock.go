@@ -38,7 +38,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		return l.resetClock(), nil
 	}
 	start := time.Now()
-	stale := l.time.Stale()
+	stale := l.time.calls.stale
 	defer func() { l.time.AddClockTime(time.Since(start), stale) }()
 	err := l.waits.Until(ctx, func() (bool, error) {
 		return l.out.Phase().IsOver() ||

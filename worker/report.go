@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"time"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 )
@@ -15,6 +17,10 @@ type Report struct {
 	TestRMSE     *float64      `json:"test_rmse,omitempty"`
 	Backlog      bool          `json:"backlog,omitempty"` // the evaluated rows lacked updates that existed
 	Untrained    *Untrained    `json:"untrained,omitempty"`
+	// Waited is for how long the program has waited for servers and other slots since its last report of it. From the
+	// first one on, only that counts as waiting. It is for programs that call the client in one thread while another
+	// one computes.
+	Waited *time.Duration `json:"waited_ns,omitempty"`
 }
 
 // Untrained is the part of its data that a slot did not train on because the job ended first.
@@ -34,8 +40,15 @@ func (c *Client) Report(r Report) {
 		c.cfg.Log.Warn("dropped a report, because an observer has no slot to report for")
 		return
 	}
-	l.report(wire.Report{
+	m := wire.Report{
 		Clock: r.Clock, TrainLoss: r.TrainLoss, TestLoss: r.TestLoss, TestAccuracy: r.TestAccuracy,
 		TrainRMSE: r.TrainRMSE, TestRMSE: r.TestRMSE, Backlog: r.Backlog, Untrained: (*wire.Untrained)(r.Untrained),
-	})
+	}
+	if r.Waited != nil {
+		l.time.AddOwn(*r.Waited)
+		if m == (wire.Report{Clock: r.Clock}) {
+			return
+		}
+	}
+	l.report(m)
 }

@@ -6,9 +6,19 @@ import "time"
 // consistency model requires it, and communication (see time_split in docs/formats/summary.md). The zero timeSplit is
 // ready to use. It is not safe for concurrent use.
 type timeSplit struct {
-	began       time.Time // time of the first read
-	over        time.Time // when the program ended its last clock; zero: it has not
-	stale, comm time.Duration
+	began time.Time // time of the first read
+	over  time.Time // when the program ended its last clock; zero: it has not
+	calls waits     // time in calls of the client
+	own   *ownWaits // what the program has measured itself; nil: nothing
+}
+
+// waits is time that was not spent on computing.
+type waits struct{ stale, comm time.Duration }
+
+// ownWaits replaces the time in calls, because other threads than that which computes make them.
+type ownWaits struct {
+	waits
+	calls waits // when the program reported last
 }
 
 // Begin records a read. Time counts from the first read on.
@@ -22,8 +32,30 @@ func (s *timeSplit) Begin(now time.Time) {
 func (s *timeSplit) SetEnd(at time.Time) { s.over = at }
 
 // Stale and Comm return how long the worker has waited because its model requires it, and how long it has communicated.
-func (s *timeSplit) Stale() time.Duration { return s.stale }
-func (s *timeSplit) Comm() time.Duration  { return s.comm }
+func (s *timeSplit) Stale() time.Duration { return s.waited().stale }
+func (s *timeSplit) Comm() time.Duration  { return s.waited().comm }
+
+func (s *timeSplit) waited() *waits {
+	if s.own != nil {
+		return &s.own.waits
+	}
+	return &s.calls
+}
+
+// AddOwn counts time for which the program says that it has waited since the last call. From the first call on, only
+// this time counts. It is divided like the time in calls since then.
+func (s *timeSplit) AddOwn(waited time.Duration) {
+	if s.own == nil {
+		s.own = &ownWaits{s.calls, s.calls}
+	}
+	stale, comm := s.calls.stale-s.own.calls.stale, s.calls.comm-s.own.calls.comm
+	if stale+comm > 0 {
+		stale = time.Duration(float64(waited) * float64(stale) / float64(stale+comm))
+	}
+	s.own.stale += stale
+	s.own.comm += waited - stale
+	s.own.calls = s.calls
+}
 
 // Compute returns how long the program has computed until now: the time that is neither Stale nor Comm.
 func (s *timeSplit) Compute(now time.Time) time.Duration {
@@ -33,13 +65,13 @@ func (s *timeSplit) Compute(now time.Time) time.Duration {
 	if s.began.IsZero() {
 		return 0
 	}
-	return max(0, now.Sub(s.began)-s.stale-s.comm)
+	return max(0, now.Sub(s.began)-s.Stale()-s.Comm())
 }
 
 // AddBoundWait counts time in which the worker waited until other slots could see its updates.
 func (s *timeSplit) AddBoundWait(waited time.Duration) {
 	if !s.began.IsZero() {
-		s.stale += waited
+		s.calls.stale += waited
 	}
 }
 
@@ -54,13 +86,13 @@ func (s *timeSplit) Blocked(all, held time.Duration, pushed bool, late time.Dura
 	if pushed {
 		stale = max(stale, all-late)
 	}
-	s.stale += stale
-	s.comm += all - stale
+	s.calls.stale += stale
+	s.calls.comm += all - stale
 }
 
-// AddClockTime counts the time that ending a clock took, except for the waiting counted since Stale returned stale.
+// AddClockTime counts the time that ending a clock took, except for the waiting counted since calls.stale was stale.
 func (s *timeSplit) AddClockTime(took, stale time.Duration) {
 	if !s.began.IsZero() {
-		s.comm += max(0, took-(s.stale-stale)) // other goroutines may have waited in the meantime
+		s.calls.comm += max(0, took-(s.calls.stale-stale)) // other goroutines may have waited in the meantime
 	}
 }

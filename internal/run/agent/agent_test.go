@@ -212,6 +212,7 @@ func TestWork(t *testing.T) {
 		p.call(opFlush, 0, "")
 		p.call(opSaveState, 0, "", at, 0, 9)
 		p.call(opReport, 0, `{"train_loss":1.5}`, 10)
+		p.call(opReport, 0, `{"waited_ns":1000}`)
 		if r := p.call(opClock, 0, ""); r.args[0] != 1 {
 			t.Fatalf("clock %d", r.args[0])
 		}
@@ -361,6 +362,7 @@ func TestMistakes(t *testing.T) {
 			{opSaveState, "-1 values", "", []int64{at, 0, -1}},
 			{opUnmap, "not in shared memory", "", []int64{99 << offsetBits}},
 			{opReport, "cannot read", "[", nil},
+			{opReport, "negative", `{"waited_ns":-1}`, nil},
 			{opMap, "one file", "", []int64{64}},
 			{opChannel, "one socket", "", nil},
 			{op(99), "unknown call 99", "", nil},

@@ -48,6 +48,9 @@ func (a *Agent) execute(ctx, life context.Context, c *worker.Client, r *request)
 		if err := json.Unmarshal(r.text, &of); err != nil {
 			return failed(usageErrorf("cannot read the report: %v", err))
 		}
+		if of.Waited != nil && *of.Waited < 0 {
+			return failed(usageErrorf("invalid waited_ns %d: it is negative", *of.Waited))
+		}
 		of.Clock = c.Now()
 		c.AddSamples(int(r.args[0]))
 		c.Report(of)

@@ -768,6 +768,10 @@ class Job:
             return  # it belongs to the next clock, and the program does not wait for that
         self._agent.call(_agent.REPORT, a=samples, text=json.dumps(said).encode())
 
+    def _report_waited(self, seconds: float) -> None:
+        """Report for how long the program has waited since the last report. From the first one on, only they count."""
+        self._report(waited_ns=int(1e9 * seconds))
+
     def empty(self, shape: int | Sequence[int], dtype: str = "float32") -> NDArray[Any]:
         """Return an uninitialized array in memory shared with the agent.
 

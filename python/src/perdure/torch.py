@@ -960,6 +960,7 @@ class DiLoCo(_Model):
         }
         self.synced = False  #: whether the inner optimizer's last step was followed by an outer step, or began one
         self.waited = 0.0  #: seconds that this process has spent on outer steps instead of inner ones
+        self._reported = 0.0  # of them
         of, rule, combine = self._settings(job, model, outer, weights, end)
         self._inner = Inner(inner, model, dict(of))
         kept = [*state, *self._inner.optimizers, *self._schedulers]
@@ -977,6 +978,7 @@ class DiLoCo(_Model):
         self._before = [of.register_step_pre_hook(lambda *_: self._step_begins()) for of in self._inner.optimizers]
         self._inner.hook(self._stepped)
         self._undo += [self._inner.unhook, self._unhook_before]
+        self._report_waited()
 
     def _unhook_before(self) -> None:
         for hook in self._before:
@@ -1211,6 +1213,7 @@ class DiLoCo(_Model):
                 else:
                     self._exchange(weight)
                     self._where = _where(self.job)
+            self._report_waited()
         except Done:
             self._ending.unsent = steps
             raise
@@ -1320,7 +1323,13 @@ class DiLoCo(_Model):
                 self._buffers.take(self._buffer_values)
             self._half = False
             self._where = _where(self.job)
+        self._report_waited()
         return True
+
+    def _report_waited(self) -> None:
+        """Report the time on outer steps. With an overlap, calls in the exchange's thread are not a wait."""
+        self.job._report_waited(self.waited - self._reported)
+        self._reported = self.waited
 
     def _in_window(self) -> bool:
         """Reports whether the result of an outer step is still to be merged."""

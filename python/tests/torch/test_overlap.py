@@ -47,6 +47,24 @@ class Training:
         return [p.detach().clone() for p in self.model.parameters()]
 
 
+@pytest.mark.parametrize("overlap", [0, TAU])
+def test_waiting_is_reported(job: perdure.Job, monkeypatch: pytest.MonkeyPatch, overlap: int) -> None:
+    reported: list[float] = []
+    report = job._report_waited
+
+    def both(seconds: float) -> None:
+        report(seconds)  # the agent accepts it
+        reported.append(seconds)
+
+    monkeypatch.setattr(job, "_report_waited", both)
+    t = Training(job, overlap=overlap)
+    for _ in range(2 * H + TAU):
+        t.step()
+    assert reported[0] == 0
+    assert len(reported) == (5 if overlap else 3)
+    assert sum(reported) == pytest.approx(t.diloco.waited)
+
+
 @pytest.mark.parametrize("mix", [None, 0.0, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_as_computed_by_hand(job: perdure.Job, dtype: Any, mix: float | None) -> None:
