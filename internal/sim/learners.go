@@ -10,21 +10,29 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/packed"
 	"github.com/perdure/perdure/worker"
 )
 
 // Learners is a second table of a bsp job, with the weights of a model that the slots train as DiLoCo does with an
 // overlap. Each slot makes inner steps by itself, and then adds its change to the table. While the clock ends, it
 // continues with the steps of a window, and afterwards merges the result with them. Each step depends on the weights.
-// All weights are whole numbers, so the table must have exactly the values that one process computes for all slots.
+// The table must have exactly the values that one process computes for all slots. Without rounding all weights are
+// whole numbers.
 //
-// A slot's saved state has the weights that it sent. Its next process starts there and repeats the window.
+// A slot's saved state has the weights that it sent, and the rounding error of its change if the next change corrects
+// it. Its next process starts there and repeats the window.
 type Learners struct {
 	Spec     perdure.TableSpec
+	Rounding Rounding
 	h        *History
 	fault    LearnerFault
 	expected [][]float32 // by clock: the rows
 }
+
+// Rounding is how changes and weights are rounded on their way to and from the servers. The rounding error of a change
+// of 2 bits is added to the next change.
+type Rounding struct{ Up, Down perdure.Encoding }
 
 // LearnerFault is a mistake in the programs, for negative controls.
 type LearnerFault int
@@ -34,41 +42,65 @@ const (
 	LearnerSendsTwice
 	LearnerMergesEarly
 	LearnerOmitsWindow
+	LearnerCorrectsTwice
 )
 
 const (
 	innerSteps  = 5
 	windowSteps = 3
+	learnerDim  = 72 // rows of up to 64 values are not rounded to 2 bits
 )
 
 // AddLearners adds Learners to a bsp job that loses no updates. It must be called before the job begins.
-func (h *History) AddLearners(fault LearnerFault) {
+func (h *History) AddLearners(fault LearnerFault, rounding Rounding) {
 	if h.job.Consistency.Kind != perdure.BSP || h.lossy {
 		return
 	}
-	l := &Learners{h: h, fault: fault, Spec: perdure.TableSpec{
-		Name: "learners", Dim: 1, Rows: int64(h.job.Shards + 1), Combine: perdure.CombineSum,
-		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: h.job.Consistency,
+	l := &Learners{h: h, fault: fault, Rounding: rounding, Spec: perdure.TableSpec{
+		Name: "learners", Dim: learnerDim, Rows: int64(h.job.Shards + 1), Combine: perdure.CombineSum,
+		Rule: perdure.Rule{Kind: perdure.RuleAdd}, Consistency: h.job.Consistency, Encoding: rounding.Up,
 	}}
-	shared := make([]float32, l.Spec.Rows)
+	shared := l.weights()
 	slots := make([]*learner, h.job.Slots)
 	for i := range slots {
 		slots[i] = l.newLearner(i)
 	}
 	for range h.job.Clocks + 1 {
 		l.expected = append(l.expected, shared)
-		sum := slices.Clone(shared)
+		read, sum := l.received(shared), l.weights()
 		for _, of := range slots {
-			of.merge(shared)
+			of.merge(read)
 			of.steps(innerSteps - of.passed)
-			for row, change := range of.send() {
-				sum[row] += change
+			change, err := of.send(func(values []float32) error {
+				packed.Round(values, rounding.Up, learnerDim)
+				return nil
+			})
+			if err != nil {
+				panic(err) // it never fails
+			}
+			for i, v := range change {
+				sum[i] += v
 			}
 			of.steps(windowSteps)
+		}
+		for i, v := range shared {
+			sum[i] += v
 		}
 		shared = sum
 	}
 	h.aux.learners = l
+}
+
+func (l *Learners) weights() []float32 { return make([]float32, l.Spec.Rows*learnerDim) }
+
+// received returns the weights that a slot reads if the servers have the given ones.
+func (l *Learners) received(shared []float32) []float32 {
+	if l.Rounding.Down == perdure.EncodingFloat32 {
+		return shared
+	}
+	read := slices.Clone(shared)
+	packed.Round(read, l.Rounding.Down, learnerDim)
+	return read
 }
 
 // learner is the program of one slot, or of one of its processes. A nil learner does nothing.
@@ -79,6 +111,8 @@ type learner struct {
 	now    []float32 // the weights
 	base   []float32 // the weights against which the next change is taken
 	sent   []float32 // the weights that were sent last
+	was    []float32 // the rounding error of the change before the last one
+	error  []float32 // the rounding error of the last change
 	passed int       // inner steps since then
 	open   bool      // whether a result is still to be merged
 	fault  LearnerFault
@@ -86,8 +120,8 @@ type learner struct {
 
 func (l *Learners) newLearner(slot int) *learner {
 	return &learner{
-		all: l, slot: slot, now: make([]float32, l.Spec.Rows), base: make([]float32, l.Spec.Rows),
-		sent: make([]float32, l.Spec.Rows),
+		all: l, slot: slot, now: l.weights(), base: l.weights(), sent: l.weights(), was: l.weights(),
+		error: l.weights(),
 	}
 }
 
@@ -102,28 +136,44 @@ func (l *Learners) join(ctx context.Context, w *worker.Client) (of *learner, err
 // steps makes inner steps. The slot and a weight's value determine how far a step moves it.
 func (l *learner) steps(n int) {
 	for range n {
-		for row, v := range l.now {
-			l.now[row] = v + float32((int(v)+l.slot+row)%3)
+		for i, v := range l.now {
+			l.now[i] = v + float32((int(v)+l.slot+i*i)%11)
 		}
 	}
 	l.passed += n
 }
 
-// send returns the changes since the base, and begins a window.
-func (l *learner) send() []float32 {
-	change := make([]float32, len(l.now))
-	for row, v := range l.now {
-		change[row] = v - l.base[row]
+// send returns the changes since the base as the servers receive them, and begins a window.
+func (l *learner) send(round func([]float32) error) ([]float32, error) {
+	change := l.all.weights()
+	for i, v := range l.now {
+		change[i] = v - l.base[i]
 	}
 	copy(l.sent, l.now)
 	l.passed, l.open = 0, true
-	return change
+	switch l.all.Rounding.Up {
+	case perdure.EncodingFloat32:
+		return change, nil
+	case perdure.Encoding2Bit:
+		for i, e := range l.error {
+			change[i] += e
+		}
+	}
+	rounded := slices.Clone(change)
+	if err := round(rounded); err != nil {
+		return nil, err
+	}
+	l.was, l.error = l.error, l.was
+	for i, v := range change {
+		l.error[i] = v - rounded[i]
+	}
+	return rounded, nil
 }
 
 // merge adds the progress of the window to the shared weights.
 func (l *learner) merge(shared []float32) {
-	for row, v := range shared {
-		l.now[row] = v + (l.now[row] - l.sent[row])
+	for i, v := range shared {
+		l.now[i] = v + (l.now[i] - l.sent[i])
 	}
 	if l.fault != LearnerSendsTwice {
 		copy(l.base, shared)
@@ -131,14 +181,26 @@ func (l *learner) merge(shared []float32) {
 	l.open = false
 }
 
-const stateOfLearner = " weights"
+// The words before the weights, and before the rounding error, in a saved state.
+const (
+	stateOfLearner = " weights"
+	errorOfLearner = " error"
+)
 
 // state returns the text that the next process of the slot needs.
 func (l *learner) state() string {
 	if l == nil {
 		return ""
 	}
-	return stateOfLearner + strings.Trim(fmt.Sprint(l.sent), "[]")
+	e := l.error
+	if l.fault == LearnerCorrectsTwice { // the change that is sent with this state already contains it
+		e = l.was
+	}
+	text := stateOfLearner + strings.Trim(fmt.Sprint(l.sent), "[]")
+	if l.all.Rounding.Up == perdure.Encoding2Bit {
+		text += errorOfLearner + strings.Trim(fmt.Sprint(e), "[]")
+	}
+	return text
 }
 
 // load starts from a saved state, at the beginning of the window. The first process of a slot has none.
@@ -147,10 +209,13 @@ func (l *learner) load(state string) error {
 		return nil
 	}
 	_, text, saved := strings.Cut(state, stateOfLearner)
-	clear(l.sent)
-	for row, s := range strings.Fields(text) {
-		if _, err := fmt.Sscan(s, &l.sent[row]); err != nil {
-			return violated("saved state reads %q", state)
+	weights, errs, _ := strings.Cut(text, errorOfLearner)
+	for to, text := range map[*[]float32]string{&l.sent: weights, &l.error: errs} {
+		clear(*to)
+		for i, s := range strings.Fields(text) {
+			if _, err := fmt.Sscan(s, &(*to)[i]); err != nil {
+				return violated("saved state reads %q", state)
+			}
 		}
 	}
 	copy(l.now, l.sent)
@@ -165,14 +230,14 @@ func (l *learner) step(ctx context.Context, clock perdure.Clock) error {
 	if l == nil {
 		return nil
 	}
-	shared := make([]float32, len(l.now))
-	if err := l.table.GetRun(ctx, 0, shared); err != nil {
+	shared := l.all.weights()
+	if err := l.read(ctx, shared); err != nil {
 		return err
 	}
-	for row, v := range shared {
-		if want := l.all.expected[clock][row]; v != want {
+	for i, want := range l.all.received(l.all.expected[clock]) {
+		if v := shared[i]; v != want {
 			return violated("slot %d at clock %d read row %d of the learners' table: %v instead of %v", l.slot, clock,
-				row, v, want)
+				i/learnerDim, v, want)
 		}
 	}
 	if l.open {
@@ -183,7 +248,19 @@ func (l *learner) step(ctx context.Context, clock perdure.Clock) error {
 		l.passed = windowSteps
 	}
 	l.steps(innerSteps - l.passed)
-	return l.table.IncRun(0, l.send())
+	change, err := l.send(l.table.Round)
+	if err != nil {
+		return err
+	}
+	return l.table.IncRun(0, change)
+}
+
+func (l *learner) read(ctx context.Context, to []float32) error {
+	if l.all.Rounding.Down == perdure.EncodingFloat32 {
+		return l.table.GetRun(ctx, 0, to)
+	}
+	_, _, err := l.table.GetRunRounded(ctx, 0, to, l.all.Rounding.Down)
+	return err
 }
 
 // endClock ends a clock. Meanwhile a learner makes the steps of its window, and merges the result after the last one.
@@ -191,14 +268,14 @@ func (l *learner) endClock(ctx context.Context, w *worker.Client) (perdure.Clock
 	if l == nil {
 		return w.Clock(ctx)
 	}
-	before, shared := w.Now(), make([]float32, len(l.now))
+	before, shared := w.Now(), l.all.weights()
 	var now perdure.Clock
 	var read error
 	ended := make(chan error, 1)
 	go func() {
 		var err error
 		if now, err = w.Clock(ctx); err == nil && now == before+1 {
-			read = l.table.GetRun(ctx, 0, shared)
+			read = l.read(ctx, shared)
 		}
 		ended <- err
 	}()

@@ -62,6 +62,7 @@ type scenario struct {
 	ebbs        bool              // there is a table with late rows and eviction
 	means       bool              // there is a table that combines updates by their mean
 	learners    *sim.LearnerFault // there is a table of weights that slots change while their clock ends
+	rounding    sim.Rounding      // of the learners' changes and weights
 	scales      int               // changes of the number of workers requested while the job runs
 	lossless    bool              // no row may be lost, although the strategy permits it
 	follow      bool              // checkpoints contain only changed rows
@@ -383,7 +384,7 @@ func (s *scenario) history(slots int) *sim.History {
 		h.AddMeanTable()
 	}
 	if s.learners != nil {
-		h.AddLearners(*s.learners)
+		h.AddLearners(*s.learners, s.rounding)
 	}
 	return h
 }
