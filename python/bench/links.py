@@ -4,7 +4,7 @@ Each learner is in a network namespace of its own, and tc limits its link in bot
 limit. A step takes 35 ms; the program sleeps for the most part of it. States go to a store on this machine, so only the
 weights cross the link. It needs root, and the programs ip and tc.
 
-    python links.py --rates 200 1000 5000 --every 32 128
+    python links.py --rates 200 1000 5000 --every 32 128 --with "" --with compress=int8,compress_weights=int8
 
 The bound without an overlap is H·T / (H·T + X), and with an overlap of τ it is H·T / max(H·T, (H - τ)·T + X). X is the
 time of the weights over the link, up and then down.
@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,6 +31,7 @@ import perdure
 from perdure._agent import binary
 
 STEP = 0.035  # seconds
+BITS = {None: 32, "bf16": 16, "int8": 8 + 32 / 1024, "2bit": 2 + 128 / 1024}  # of a value, with those of its row
 _NET = "10.77.{}.{}"
 
 
@@ -40,7 +42,8 @@ def learner(a: argparse.Namespace) -> None:
     model = nn.Linear(1024, a.parameters // 1024, bias=False)
     inner = torch.optim.SGD(model.parameters(), 1e-3)
     model.weight.grad = torch.randn_like(model.weight)  # zeros would be packed
-    with perdure.start() as job, perdure.DiLoCo(job, model, inner, sync_every=a.sync_every, overlap=a.overlap) as d:
+    how = {"sync_every": a.sync_every, "overlap": a.overlap} | arguments(a.settings[0])
+    with perdure.start() as job, perdure.DiLoCo(job, model, inner, **how) as d:
         begun = 0.0
         for step in range(a.sync_every * (a.rounds + 1) + a.overlap):
             if step == a.sync_every + a.overlap:  # the first round has no window before it, and new memory
@@ -52,6 +55,11 @@ def learner(a: argparse.Namespace) -> None:
         took = time.monotonic() - begun
     found = {"share": a.sync_every * a.rounds * STEP / took, "waited": (d.waited - waited) / a.rounds}
     Path(f"{a.out}.{job.slot}").write_text(json.dumps(found))
+
+
+def arguments(settings: str) -> dict[str, Any]:
+    """Return the arguments of perdure.DiLoCo in a text such as compress=int8."""
+    return dict(of.split("=", 1) for of in settings.split(",") if of)
 
 
 @contextmanager
@@ -93,13 +101,13 @@ def run(*command: str) -> None:
     subprocess.run(command, check=True)
 
 
-def measure(a: argparse.Namespace, rate: int, sync_every: int, overlap: int) -> None:
+def measure(a: argparse.Namespace, rate: int, sync_every: int, overlap: int, settings: str) -> None:
     """Train once, and print the share of the time that the slower learner computes."""
     with tempfile.TemporaryDirectory() as folder, namespaces(rate) as names, ExitStack() as undo:
         job, hub = Path(folder, "job.yaml"), f"{_NET.format(1, 1)}:7000"
         job.write_text(f"workload: own\nworkers: 2\nservers: 1\nrecovery: resend:auto\nstore: file://{folder}/store\n")
         own = [sys.executable, __file__, "--learner", "--parameters", a.parameters, "--rounds", a.rounds]
-        own += ["--sync-every", sync_every, "--overlap", overlap, "--out", f"{folder}/out"]
+        own += ["--sync-every", sync_every, "--overlap", overlap, "--with", settings, "--out", f"{folder}/out"]
         host = ["host", "--join", hub, "--secret-file", f"{folder}/job/secret"]
         commands = [
             ["coordinator", "--job", job, "--dir", f"{folder}/job", "--listen", hub, "--insecure"],
@@ -120,13 +128,15 @@ def measure(a: argparse.Namespace, rate: int, sync_every: int, overlap: int) -> 
         if any(codes):
             raise SystemExit(f"it failed ({codes}):\n{Path(folder, 'log').read_text()[-2000:]}")
         found = [json.loads(Path(f"{folder}/out.{slot}").read_text()) for slot in range(2)]
-    x = 2 * 4 * a.parameters / (rate * 1e6 / 8)
+    how = arguments(settings)
+    bits = BITS[how.get("compress")] + BITS[how.get("compress_weights")]
+    x = bits * a.parameters / (rate * 1e6)
     compute = sync_every * STEP
     bound = compute / max(compute, (sync_every - overlap) * STEP + x)
     share, waited = min(of["share"] for of in found), max(of["waited"] for of in found)
     print(
-        f"{rate} Mbit/s, sync_every {sync_every}, overlap {overlap}: computing {share:.1%} of the time, bound "
-        f"{bound:.1%}, ratio {share / bound:.2f}; {waited:.2f} s waited per outer step",
+        f"{rate} Mbit/s, sync_every {sync_every}, overlap {overlap}, {settings or 'float32'}: computing {share:.1%} "
+        f"of the time, bound {bound:.1%}, ratio {share / bound:.2f}; {waited:.2f} s waited per outer step",
         flush=True,
     )
 
@@ -135,6 +145,9 @@ def main() -> None:
     p = argparse.ArgumentParser(description="Share of the time that learners of DiLoCo compute on slow links.")
     p.add_argument("--rates", type=int, nargs="+", default=[200, 1000, 5000], help="Mbit/s")
     p.add_argument("--every", type=int, nargs="+", default=[32, 128], help="values of sync_every")
+    p.add_argument(
+        "--with", dest="settings", action="append", metavar="NAME=VALUE,...", help="compress and compress_weights"
+    )
     p.add_argument("--parameters", type=int, default=30_800_896)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--learner", action="store_true", help=argparse.SUPPRESS)
@@ -148,7 +161,8 @@ def main() -> None:
     for rate in a.rates:
         for every in a.every:
             for overlap in (0, every * 9 // 10):
-                measure(a, rate, every, overlap)
+                for settings in a.settings or [""]:
+                    measure(a, rate, every, overlap, settings)
 
 
 if __name__ == "__main__":

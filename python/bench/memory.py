@@ -1,4 +1,4 @@
-"""The memory of a process of DataParallel and of its agent, in units of the weights W in float32.
+"""The memory of a process of DataParallel or DiLoCo and of its agent, in units of the weights W in float32.
 
 One process trains a multilayer perceptron with AdamW, which takes 4 W itself and up to twice its largest parameter
 during a step. Both processes are sampled from the fourth step on, and the sample with the largest sum is printed.
@@ -6,6 +6,7 @@ Shared memory counts half in each (proportional set size).
 
     python memory.py --recovery checkpoint:20 resend:auto
     python memory.py --large --steps 16
+    python memory.py --recovery resend:auto --diloco sync_every=4 --diloco sync_every=4,overlap=3,compress=int8
 
 The large model has 128 million parameters and ReLU. Most of its gradients are zeros with such a batch, and are packed.
 """
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -65,12 +67,22 @@ def process(a: argparse.Namespace) -> None:
             if warm and sum(map(total, now)) > sum(map(total, largest)):
                 largest = now
 
-    with perdure.start() as job, perdure.DataParallel(job, model, adam) as training:
+    def steps(of: perdure.DataParallel | perdure.DiLoCo) -> Iterable[int]:
+        return of.steps(a.steps) if isinstance(of, perdure.DataParallel) else range(a.steps)
+
+    def training(job: perdure.Job) -> perdure.DataParallel | perdure.DiLoCo:
+        if not a.diloco:
+            return perdure.DataParallel(job, model, adam)
+        how = dict(of.split("=", 1) for of in a.diloco[0].split(","))
+        numbers = {name: int(how.pop(name)) for name in ("sync_every", "overlap") if name in how}
+        return perdure.DiLoCo(job, model, adam, **numbers, **how)
+
+    with perdure.start() as job, training(job) as of:
         warm = False
         sampler = threading.Thread(target=sample, args=([os.getpid(), job._agent.process.pid],))
         sampler.start()
         try:
-            for step in training.steps(a.steps):
+            for step in steps(of):
                 warm = step >= WARM
                 model(x).square().mean().backward()
                 adam.step()
@@ -85,20 +97,23 @@ def total(sizes: dict[str, int]) -> int:
     return sizes["own"] + sizes["shared"]
 
 
-def measure(how: str, a: argparse.Namespace) -> None:
-    """Print the memory under a recovery strategy."""
+def measure(how: str, diloco: str | None, a: argparse.Namespace) -> None:
+    """Print the memory under a recovery strategy, and with DiLoCo's arguments if there are any."""
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/out"
         launch = [sys.executable, "-m", "perdure", "launch", "--nproc=1", "--servers=1", "-q"]
         launch += [f"--recovery={how}", f"--out={folder}/run", __file__, "--out", out]
         launch += [f"--{name}={getattr(a, name)}" for name in ("layers", "width", "steps")] + ["--large"] * a.large
+        if diloco is not None:
+            launch += [f"--diloco={diloco}"]
         done = subprocess.run(launch, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{how} failed:\n{done.stderr[-2000:]}")
         found = json.loads(Path(out).read_text())
     weights, (program, agent) = found["weights"], found["largest"]
+    what = how if diloco is None else f"{how} DiLoCo {diloco}"
     print(
-        f"{how}: {(total(program) + total(agent)) / weights:.2f} W of {weights / 1e6:.0f} MB; "
+        f"{what}: {(total(program) + total(agent)) / weights:.2f} W of {weights / 1e6:.0f} MB; "
         f"program {program['own'] / weights:.2f}, agent {agent['own'] / weights:.2f}, "
         f"shared {(program['shared'] + agent['shared']) / weights:.2f}; "
         f"and {found['before'] / 1e6:.0f} MB of the program before the model exists",
@@ -107,19 +122,26 @@ def measure(how: str, a: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description="The memory of a process of DataParallel and of its agent.")
+    p = argparse.ArgumentParser(description="The memory of a process of DataParallel or DiLoCo and of its agent.")
     p.add_argument("--recovery", nargs="+", default=["checkpoint:20", "resend:auto"])
     p.add_argument("--layers", type=int, default=24)
     p.add_argument("--width", type=int, default=1100)
     p.add_argument("--large", action="store_true")
     p.add_argument("--steps", type=int, default=24)
+    p.add_argument(
+        "--diloco",
+        action="append",
+        metavar="NAME=VALUE,...",
+        help="measure DiLoCo with these arguments: sync_every, overlap, compress, compress_weights",
+    )
     p.add_argument("--out", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.out:
         process(a)
         return
     for how in a.recovery:
-        measure(how, a)
+        for diloco in a.diloco or [None]:
+            measure(how, diloco, a)
 
 
 if __name__ == "__main__":

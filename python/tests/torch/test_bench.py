@@ -65,6 +65,9 @@ def test_steps(tmp_path: Path, which: list[str]) -> None:
 def test_memory(tmp_path: Path) -> None:
     said = run(tmp_path, "memory.py", "--layers", 2, "--width", 1024, "--steps", 20, "--recovery", "resend:20")
     assert "resend:20: " in said
+    small = ["--layers", 2, "--width", 512, "--steps", 9, "--recovery", "resend:20"]
+    said = run(tmp_path, "memory.py", *small, "--diloco", "sync_every=3,overlap=2,compress=int8")
+    assert "DiLoCo sync_every=3,overlap=2,compress=int8: " in said
 
 
 def test_deaths(tmp_path: Path) -> None:
