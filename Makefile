@@ -226,8 +226,8 @@ $(CHROME):
 	cp tools/browser/unpack.mjs bin/browser/ && TMPDIR="$(CURDIR)/bin/browser" node bin/browser/unpack.mjs
 
 .PHONY: check-browser
-check-browser: build $(TOOLS)/browser $(CHROME) ## open reports and the dashboard in headless Chromium, wide, narrow, dark and unfolded: no error, no text cut off; use the buttons of the dashboard, and compare it with summary.json in DASHBOARDS=2 runs; pictures are in bin/browser
-	rm -rf bin/browser/runs && mkdir -p bin/browser/shots
+check-browser: build $(TOOLS)/browser $(CHROME) $(VENV)/ready ## open reports and the dashboard in headless Chromium, wide, narrow, dark and unfolded: no error, no text cut off; use the buttons of the dashboard, and compare it with summary.json in DASHBOARDS=2 runs; pictures are in bin/browser
+	rm -rf bin/browser/runs bin/browser/cell.html && mkdir -p bin/browser/shots
 	for seed in 1 2 3; do for recovery in resend:20 chain:2 none; do \
 		bin/perdure train --clocks 120 --seed $$seed --recovery $$recovery --batch 40 --compute-ms 5 \
 			--fault kill:server:0@clock:40 --fault kill:worker:1@clock:80 -q --out "bin/browser/runs/a/$$recovery-$$seed"; \
@@ -241,6 +241,8 @@ check-browser: build $(TOOLS)/browser $(CHROME) ## open reports and the dashboar
 	$(TOOLS)/browser $(CHROME) bin/browser/shots bin/browser/one.html bin/browser/groups.html bin/browser/many.html
 	bin/perdure train --dashboard --consistency ssp:3 --recovery chain:2 --servers 3 --clocks 500 --compute-ms 40 -q \
 		--out bin/browser/runs/live & $(TOOLS)/browser live $(CHROME) bin/browser/shots bin/browser/runs/live && wait $$!
+	PYTHONPATH=python/src PERDURE_BINARY=bin/perdure $(VENV)/bin/python tools/browser/notebook.py bin/browser/runs/notebook \
+		bin/browser/cell.html & $(TOOLS)/browser frame $(CHROME) bin/browser/shots bin/browser/cell.html && wait $$!
 	for seed in $$(seq 1 $(DASHBOARDS)); do \
 		bin/perdure train --dashboard --recovery resend:10 --clocks 100 --compute-ms 20 --seed $$seed -q \
 			--fault kill:server:0@clock:$$((20 + seed)) --fault freeze:worker:1@clock:40 --fault kill:coordinator@clock:60 \

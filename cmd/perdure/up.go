@@ -65,9 +65,10 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 			return err
 		}
 	}
+	live := u.live()
+	live.Framed = u.WithParent // the program that started the job, such as a notebook, may show it
 	r, err := localrun.Start(ctx, localrun.Options{
-		Settings: s, Folder: u.Out, Exec: u.Exec, View: u.view(), Watched: u.Watch, Warn: warn,
-		Live: u.live(),
+		Settings: s, Folder: u.Out, Exec: u.Exec, View: u.view(), Watched: u.Watch, Warn: warn, Live: live,
 	})
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ import (
 func main() {
 	if len(os.Args) < 4 {
 		fmt.Fprintln(os.Stderr, "browser CHROMIUM FOLDER PAGE...\nbrowser live CHROMIUM FOLDER RUN\n"+
-			"browser same CHROMIUM FOLDER RUN...")
+			"browser same CHROMIUM FOLDER RUN...\nbrowser frame CHROMIUM FOLDER HTML")
 		os.Exit(2)
 	}
 	var err error
@@ -35,6 +35,8 @@ func main() {
 		err = live(os.Args[2], os.Args[3], os.Args[4])
 	case os.Args[1] == "same" && len(os.Args) >= 5:
 		err = same(os.Args[2], os.Args[3], os.Args[4:])
+	case os.Args[1] == "frame" && len(os.Args) == 5:
+		err = frame(os.Args[2], os.Args[3], os.Args[4])
 	default:
 		err = look(os.Args[1], os.Args[2], os.Args[3:])
 	}
@@ -92,10 +94,12 @@ func look(chromium, folder string, pages []string) error {
 }
 
 // newBrowser starts Chromium.
-func newBrowser(ctx context.Context, chromium string) (context.Context, context.CancelFunc) {
+func newBrowser(
+	ctx context.Context, chromium string, more ...chromedp.ExecAllocatorOption,
+) (context.Context, context.CancelFunc) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox,
 		chromedp.Flag("single-process", true), chromedp.Flag("no-zygote", true), chromedp.DisableGPU)
-	ctx, end := chromedp.NewExecAllocator(ctx, options...)
+	ctx, end := chromedp.NewExecAllocator(ctx, append(options, more...)...)
 	ctx, cancel := chromedp.NewContext(ctx)
 	return ctx, func() { cancel(); end() }
 }

@@ -110,6 +110,7 @@ type Config struct {
 	Run      *settings.Run
 	Job      Job // nil: the run has ended, and its directory is not changed
 	Captions []Caption
+	Framed   bool // pages of this machine, such as notebooks, may embed the page
 }
 
 // Dashboard serves one run.
@@ -229,13 +230,17 @@ func (d *Dashboard) openSessions() (err error) {
 	return d.writeLink()
 }
 
-// writeLink replaces the file with the link.
+// writeLink replaces the file with the link atomically, for programs that read it at any time.
 func (d *Dashboard) writeLink() error {
 	path := filepath.Join(d.cfg.Dir, LinkFile)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	tmp := path + ".tmp"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) { // it might have another mode
 		return err
 	}
-	return os.WriteFile(path, []byte(d.URL()+"\n"), 0o600)
+	if err := os.WriteFile(tmp, []byte(d.URL()+"\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
 }
 
 // Address returns the address of the page, without a token.

@@ -199,6 +199,25 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// TestFramed: only with the setting, and only pages of this machine can embed the page.
+func TestFramed(t *testing.T) {
+	for framed, want := range map[bool]string{
+		false: "'none'",
+		true:  "http://127.0.0.1:* http://localhost:* https://127.0.0.1:* https://localhost:*",
+	} {
+		p := newPlace(t)
+		l, err := Listen("127.0.0.1:0", nil)
+		must(t, err)
+		d, err := Open(l, Config{Dir: p.Path(), Run: &p.run, Job: &fakeJob{}, Framed: framed})
+		must(t, err)
+		t.Cleanup(func() { _ = d.Close() })
+		policy := request(t, d, "GET", "/", "").Header.Get("Content-Security-Policy")
+		if _, got, _ := strings.Cut(policy, "frame-ancestors "); got != want {
+			t.Errorf("framed %v: %q may embed the page, want %q", framed, got, want)
+		}
+	}
+}
+
 // TestListen: without keys, other machines cannot reach the page.
 func TestListen(t *testing.T) {
 	for addr, want := range map[string]bool{

@@ -27,14 +27,22 @@ const actHeader = "X-Perdure"
 // maxBody limits the body of a request, in bytes.
 const maxBody = 8 << 10
 
-// policy lets the page load only its own files, and no other page embed it.
+// policy lets the page load only its own files. What may embed the page is appended.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	"base-uri 'none'; form-action 'none'; frame-ancestors "
+
+// loopbackPages are pages of this machine. Other machines cannot serve one, so a foreign page cannot place invisible
+// buttons over those of the dashboard.
+const loopbackPages = "http://127.0.0.1:* http://localhost:* https://127.0.0.1:* https://localhost:*"
 
 func (d *Dashboard) handler() http.Handler {
 	page, err := fs.Sub(pageFiles, "page")
 	if err != nil {
 		panic(err) // the directory is embedded
+	}
+	ancestors := "'none'"
+	if d.cfg.Framed {
+		ancestors = loopbackPages
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(page))
@@ -44,7 +52,7 @@ func (d *Dashboard) handler() http.Handler {
 	mux.HandleFunc("POST /act", d.postAct)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
+		h.Set("Content-Security-Policy", policy+ancestors)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")

@@ -19,6 +19,7 @@ type LiveView struct {
 	Listen   string              // HOST:PORT; "": the run has no dashboard
 	Captions []dashboard.Caption // sentences that its page shows
 	ShowLink func(url string)    // shows the link to the user; it is a secret
+	Framed   bool                // pages of this machine, such as notebooks, may embed the page
 }
 
 // ListenDashboard opens a dashboard's socket; keysDir is the directory of the job's keys, or "". It returns nil if the
@@ -41,11 +42,13 @@ func ListenDashboard(addr, keysDir string) (*dashboard.Listener, error) {
 type liveJob struct{ *Run }
 
 // serve serves the live view on a listener, which may be nil.
-func (r liveJob) serve(l *dashboard.Listener, captions []dashboard.Caption) (err error) {
+func (r liveJob) serve(l *dashboard.Listener, v LiveView) (err error) {
 	if l == nil {
 		return nil
 	}
-	r.live, err = dashboard.Open(l, dashboard.Config{Dir: r.dir.Path(), Run: &r.s, Job: r, Captions: captions})
+	r.live, err = dashboard.Open(l, dashboard.Config{
+		Dir: r.dir.Path(), Run: &r.s, Job: r, Captions: v.Captions, Framed: v.Framed,
+	})
 	if err == nil {
 		r.closers = append(r.closers, r.live)
 	}

@@ -125,7 +125,7 @@ func StartDistributed(ctx context.Context, o DistributedOptions) (_ *Distributed
 	if o.Dashboard != "" {
 		live, err := dashboard.Listen(o.Dashboard, o.Ring)
 		if err == nil {
-			err = liveJob{r}.serve(live, nil)
+			err = liveJob{r}.serve(live, LiveView{})
 		}
 		if err != nil {
 			return nil, err

@@ -144,7 +144,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if err := r.supervise(context.WithoutCancel(ctx), r.controlAddr, worker, o.Exec != ""); err != nil {
 		return nil, errors.Join(err, r.closeAll())
 	}
-	err = liveJob{r}.serve(live, o.Live.Captions)
+	err = liveJob{r}.serve(live, o.Live)
 	if err == nil {
 		err = r.spawn(exe, o.Folder, frames, web, worker)
 	}

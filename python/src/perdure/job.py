@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _agent, _nested
 from ._agent import Agent
 from ._epochs import Epochs
+from ._notebook import Dashboard, dashboard_of
 from ._sending import Sending
 from ._shared import Loans, Lot, Regions
 from ._state import Encoded, decode
@@ -479,8 +480,7 @@ class Job:
         """End the iteration and send this slot's update.
 
         Returns:
-            The clock to work on next. It is usually one more than before, an earlier one after a rollback, and the same
-            one when the slot's work has ended.
+            The clock to work on next: an earlier one after a rollback, and the same one when the slot's work has ended.
         """
         self._refuse_exchange("the program cannot end the clock itself: omit overlap")
         before = self._begin_clock()
@@ -886,15 +886,26 @@ class Job:
         return Run(folder)
 
     def progress(self, every: float | None = None) -> Progress:
-        """Show the job's progress: in a notebook, in one line that is updated in place. See ``Progress``.
+        """Show the job's progress in one line: see ``Progress``.
 
         Args:
             every: Seconds between two lines.
         """
         return self._run().progress(every)
 
+    def dashboard(self, height: int = 700) -> Dashboard:
+        """Show the job's dashboard in a notebook cell. It needs ``perdure.start(args=["--dashboard"])``.
+
+        Args:
+            height: The height of the frame in pixels.
+
+        Raises:
+            UsageError: The job has no dashboard.
+        """
+        return dashboard_of(self._run().folder, height, framed=self._owner is not None)
+
     def plot(self, measure: str = "train_loss", ax: Any = None) -> Any:
-        """Plot a measure over time so far, with a line at each death: see ``perdure.Run.plot``."""
+        """Plot a measure over time so far: see ``perdure.Run.plot``."""
         return self._run().plot(measure, ax)
 
 
@@ -1008,12 +1019,10 @@ def join(
         saves_at_cuts: See Config.SavesAtCuts in Go.
         cache_mb: Max size of cached rows in MiB; 0 means 256.
         window_mb: Max size of updates in flight in MiB; 0 means 64.
-        retain_mb: Max size, in MiB, of updates kept until a checkpoint contains them; 0 means a sixteenth of the
-            machine's memory, but at least 512.
+        retain_mb: Max size in MiB of updates kept until a checkpoint; 0 means a sixteenth of memory, at least 512.
         patience: How long to look for a coordinator, in seconds.
         lost_after: After how many seconds without contact the job counts as lost.
-        keys: The directory of a worker's keys, for a job with encrypted connections. It also contains the secret. By
-            default it is the directory in PERDURE_KEYS.
+        keys: The directory of a worker's keys, with the job's secret. By default it is the directory in PERDURE_KEYS.
 
     Returns:
         The membership in the job.
