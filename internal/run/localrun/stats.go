@@ -31,6 +31,7 @@ type jobStats struct {
 	complete  bool                    // the job was complete at some time
 	updatesIn int64                   // at that time; later a shard's chain may be changing and report nothing
 	workers   map[string]workerReport // by process
+	occupant  map[int]string          // the latest process of each slot
 	train     trainMeasures
 	test      testMeasures
 	goal      goalEvaluation
@@ -65,7 +66,8 @@ const seriesEvery = 500 * time.Millisecond
 func newStats(run *settings.Run, now time.Time) *jobStats {
 	return &jobStats{
 		run: *run, began: now, last: sample{at: now},
-		workers: map[string]workerReport{}, peak: map[wire.Role]int64{}, untrained: map[perdure.Slot]string{},
+		workers: map[string]workerReport{}, occupant: map[int]string{}, peak: map[wire.Role]int64{},
+		untrained: map[perdure.Slot]string{},
 	}
 }
 
@@ -141,8 +143,15 @@ func (t *jobStats) RecordProgress(p wire.Progress, now time.Time) (due bool) {
 		places = t.progress.Members
 	}
 	for _, d := range p.Members {
-		if d.Worker != nil {
-			t.workers[d.Process] = workerReport{slot: d.Index, WorkerCounters: *d.Worker}
+		if d.Role != wire.RoleWorker {
+			continue
+		}
+		if d.Process != "" {
+			t.occupant[d.Index] = d.Process
+		}
+		// After a death the slot has no process, but the counters of its last one, which must not count twice.
+		if process := t.occupant[d.Index]; d.Worker != nil && process != "" {
+			t.workers[process] = workerReport{slot: d.Index, WorkerCounters: *d.Worker}
 		}
 	}
 	if p.Generation == t.progress.Generation { // a new coordinator knows the clock only once all workers have reported

@@ -22,7 +22,7 @@ type sample struct {
 }
 
 // minRated is the shortest time, in seconds, over which a rate of the workers' counters is computed. Workers report
-// them ten times a second.
+// them once a second, so readers that need a smooth rate must average several points.
 const minRated = 0.4
 
 // Point returns a point of the series at a clock; since is the time since the first clock started. used is the current

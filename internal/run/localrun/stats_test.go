@@ -67,6 +67,24 @@ func TestClockOfNewCoordinator(t *testing.T) {
 	}
 }
 
+// TestDeadWorkersCountOnce: a slot without a process still has the counters of its last one. They count once.
+func TestDeadWorkersCountOnce(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{Slots: 1})
+	report := func(process string, samples int64) {
+		y.RecordProgress(wire.Progress{Members: []wire.MemberProgress{{
+			Role: wire.RoleWorker, Process: process, Worker: &perdure.WorkerCounters{Samples: samples},
+		}}}, begin)
+	}
+	report("first", 10)
+	report("", 12) // it died, and had reported more
+	report("second", 1)
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if w := y.totals(); w.Samples != 13 {
+		t.Errorf("%d samples, want 13", w.Samples)
+	}
+}
+
 // TestSpeed checks that the displayed and recorded speed is that of the last seconds, even with many rows of one clock,
 // and while clocks wait for an evaluation.
 func TestSpeed(t *testing.T) {
