@@ -78,20 +78,19 @@ func (ch *chains) reassignLostShards() recovery.Action {
 			ch.countLosses(i)
 		}
 	}
-	switch action.Kind {
+	switch shards := v.DescribeShards(orphans); action.Kind {
 	case recovery.Reinitialize:
-		ch.rec.event("lost", "", "%d shards start again from their initial rows", len(orphans))
+		ch.rec.event("lost", "", "%s start again from their initial rows", shards)
 	case recovery.RestoreRows:
-		ch.rec.event("restored", "", "%d shards are restored to their last saved rows; no rollback", len(orphans))
+		ch.rec.event("restored", "", "%s are restored to their last saved rows; no rollback", shards)
 	case recovery.Restore, recovery.RestorePartial:
-		ch.rec.event("restored", "", "%d shards are restored from clock %d; workers resend the later updates",
-			len(orphans), v.Durable)
+		ch.rec.event("restored", "", "%s are restored from clock %d; workers resend the later updates", shards,
+			v.Durable)
 	case recovery.Replay:
-		ch.rec.event("replay", "", "%d shards are read from the update log again", len(orphans))
+		ch.rec.event("replay", "", "%s are read from the update log again", shards)
 	case recovery.RollBack: // reported by rollBack
 	case restoreOnly:
-		ch.rec.event("restored", "", "%d shards are restored from clock %d; no other shard rolls back", len(orphans),
-			v.Cut)
+		ch.rec.event("restored", "", "%s are restored from clock %d; no other shard rolls back", shards, v.Cut)
 	default:
 		ch.rec.fail("internal error: %d shards were lost, unknown recovery action %d", len(orphans), action.Kind)
 	}

@@ -1,7 +1,9 @@
 package protocol
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/perdure/perdure"
 )
@@ -101,6 +103,21 @@ func (v *View) RestoredAt(shard perdure.ShardID) perdure.Clock {
 		return v.Durable
 	}
 	return v.Cut
+}
+
+// DescribeShards describes shards by their number and the servers at the heads of their chains.
+func (v *View) DescribeShards(shards []int) string {
+	const maxNamed = 3
+	var servers []string
+	for _, i := range shards {
+		if name := fmt.Sprintf("server:%d", v.Shards[i].Server); !slices.Contains(servers, name) {
+			servers = append(servers, name)
+		}
+	}
+	if len(servers) > maxNamed {
+		return fmt.Sprintf("%d shards on %d servers", len(shards), len(servers))
+	}
+	return fmt.Sprintf("%d shards on %s", len(shards), strings.Join(servers, ", "))
 }
 
 // Replicas returns the number of members of the shard's chain; 0 if it has no holder.
