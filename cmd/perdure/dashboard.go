@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -30,6 +31,10 @@ func (d *dashboardFlag) Decode(ctx *kong.DecodeContext) error {
 	t := ctx.Scan.Peek()
 	text, _ := t.Value.(string)
 	_, _, err := net.SplitHostPort(text)
+	if _, digits := strconv.Atoi(text); t.Type == kong.UntypedToken && digits == nil {
+		return fmt.Errorf("%w: %s is a port without a host; write --dashboard 127.0.0.1:%s", perdure.ErrUsage, text,
+			text)
+	}
 	if t.Type == kong.FlagValueToken || t.Type == kong.UntypedToken && err == nil {
 		*d = dashboardFlag(ctx.Scan.Pop().String())
 	}
