@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/disk"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
@@ -45,6 +47,8 @@ const (
 	LinkFile = "dashboard"
 	// KeyFile contains the key of the browsers' cookies, so that they stay valid when the process is replaced.
 	KeyFile = keys.SecretFile + ".dashboard"
+	// CaptionsFile contains the captions of a lecture, so that the page of an ended run shows them too.
+	CaptionsFile = "captions.json"
 )
 
 // Job is a job that is running.
@@ -190,6 +194,9 @@ func Open(l *Listener, cfg Config) (*Dashboard, error) {
 	d := &Dashboard{cfg: cfg, listener: l, job: describe(cfg.Run, cfg.Captions), patience: patience}
 	info, err := os.Stat(filepath.Join(cfg.Dir, rundir.RunFile))
 	if err == nil {
+		err = d.keepCaptions()
+	}
+	if err == nil {
 		d.identity = fmt.Sprintf("%s-%x", cfg.Run.Job.ID, info.ModTime().UnixNano())
 		err = d.openSessions()
 	}
@@ -207,6 +214,32 @@ func Open(l *Listener, cfg Config) (*Dashboard, error) {
 	go d.hub.run()
 	go func() { _ = d.served.Serve(l) }() // until Close
 	return d, nil
+}
+
+// keepCaptions writes the captions of a run that is running, and reads those of one that has ended.
+func (d *Dashboard) keepCaptions() error {
+	file := filepath.Join(d.cfg.Dir, CaptionsFile)
+	if d.cfg.Job != nil {
+		if d.cfg.Captions == nil {
+			return nil
+		}
+		text, err := json.MarshalIndent(d.cfg.Captions, "", "  ")
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(file, append(text, '\n'), 0o666)
+	}
+	text, err := disk.ReadRegular(file, settings.MaxDocumentBytes)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &d.job.Captions)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w; remove the file to open the run without captions", CaptionsFile, err)
+	}
+	return nil
 }
 
 // openSessions prepares the sessions of browsers. A run that is running has its key in its directory.

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -243,6 +244,28 @@ func TestStream(t *testing.T) {
 		other := follow(t, d, unknown)
 		other.await("reset")
 		same(t, other.texts(6), numbered(1, 6))
+	}
+}
+
+// TestCaptions: the page of an ended run has the captions that it had while it ran.
+func TestCaptions(t *testing.T) {
+	p := newPlace(t)
+	captions := []Caption{{Clock: 0, Text: "first"}, {Clock: 7, Text: "second"}}
+	l, err := Listen("127.0.0.1:0", nil)
+	must(t, err)
+	d, err := Open(l, Config{Dir: p.Path(), Run: &p.run, Job: &fakeJob{}, Captions: captions})
+	must(t, err)
+	must(t, d.Close())
+	d = p.serve(t, nil)
+	if !slices.Equal(d.job.Captions, captions) {
+		t.Errorf("captions %v, want %v", d.job.Captions, captions)
+	}
+	must(t, os.WriteFile(filepath.Join(p.Path(), CaptionsFile), []byte("x"), 0o666))
+	l, err = Listen("127.0.0.1:0", nil)
+	must(t, err)
+	_, err = Open(l, Config{Dir: p.Path(), Run: &p.run})
+	if err == nil || !strings.Contains(err.Error(), CaptionsFile) {
+		t.Errorf("a damaged file: %v", err)
 	}
 }
 

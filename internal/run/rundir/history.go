@@ -136,7 +136,7 @@ func (s *Series) Numbers(column string) (values []float64) {
 var FileNames = []string{
 	RunFile, eventsFile, seriesFile, clocksFile,
 	summaryFile, logsDir, checkpointDir, lockName, "registry", "control", "secret",
-	"secret.servers", "secret.dashboard", "dashboard", ModelFile, "log", "snapshots",
+	"secret.servers", "secret.dashboard", "dashboard", "captions.json", ModelFile, "log", "snapshots",
 	TargetsFile,
 }
 
