@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -306,7 +307,14 @@ func TestDashboardHosts(t *testing.T) {
 	h.leader.Kill()
 	for b.read() { // until the connection breaks
 	}
+	other, err := net.Listen("tcp", addr) // another program is faster than the successor
+	must(t, err)
 	h.lead("--dashboard=" + addr)
+	if text := h.leader.stdout.String(); !strings.Contains(text, "the job runs without a dashboard until") {
+		t.Errorf("the log says nothing of the address that is in use: %s", text)
+	}
+	must(t, other.Close())
+	h.leader.Says("the dashboard is at http://" + regexp.QuoteMeta(addr))
 	b.follow()
 	b.sees(`"kind":"attached"(?s:.*)"kind":"attached"`)
 	b.until("training", func() bool { return b.now.Serving })
@@ -327,6 +335,7 @@ func TestDashboardRefused(t *testing.T) {
 		`nowhere`: {"dashboard", filepath.Join(t.TempDir(), "nowhere")},
 		`started without --dashboard.*perdure status`:     {"dashboard", dir},
 		`invalid dashboard address "x"`:                   {"train", "--dashboard=x"},
+		`8000 is a port .*--dashboard 127.0.0.1:8000`:     {"train", "--dashboard", "8000"},
 		`other machines can reach the dashboard.*--keys`:  {"train", "--dashboard=0.0.0.0:0"},
 		`other machines can reach the dashboard .*--keys`: {"up", "--dashboard", "0.0.0.0:0"},
 	} {

@@ -2,7 +2,9 @@ package localrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -41,18 +43,93 @@ func ListenDashboard(addr, keysDir string) (*dashboard.Listener, error) {
 // liveJob is the run as its live view sees it.
 type liveJob struct{ *Run }
 
-// serve serves the live view on a listener, which may be nil.
-func (r liveJob) serve(l *dashboard.Listener, v LiveView) (err error) {
+// serveStarted serves the live view of a run on this machine on a listener, which may be nil.
+func (r liveJob) serveStarted(l *dashboard.Listener, v LiveView) error {
 	if l == nil {
 		return nil
 	}
-	r.live, err = dashboard.Open(l, dashboard.Config{
+	d, err := r.serve(l, v)
+	if err == nil {
+		r.closers = append(r.closers, d)
+	}
+	return err
+}
+
+// serve serves the live view on a listener. The caller closes it.
+func (r liveJob) serve(l *dashboard.Listener, v LiveView) (*dashboard.Dashboard, error) {
+	d, err := dashboard.Open(l, dashboard.Config{
 		Dir: r.dir.Path(), Run: &r.s, Job: r, Captions: v.Captions, Framed: v.Framed,
 	})
 	if err == nil {
-		r.closers = append(r.closers, r.live)
+		r.live.Store(d)
 	}
-	return err
+	return d, err
+}
+
+// listenPause is the time between two attempts to listen on the dashboard's address.
+const listenPause = 2 * time.Second
+
+// serveOnHosts serves the live view of a job on several hosts. If the address is not available, it warns and tries
+// again in the background: a job that continues after a crash must not depend on its live view.
+func (r liveJob) serveOnHosts(addr string, ring *keys.Ring) error {
+	try := func() (*dashboard.Dashboard, string, error) {
+		l, err := dashboard.Listen(addr, ring)
+		if err != nil {
+			return nil, "", err
+		}
+		d, err := r.serve(l, LiveView{})
+		if err != nil {
+			return nil, "", err
+		}
+		return d, fmt.Sprintf("the dashboard is at %s; perdure dashboard %s prints a link", d.Address(),
+			r.dir.Path()), nil
+	}
+	d, where, err := try()
+	if err == nil {
+		r.closers = append(r.closers, d)
+		r.view.Message(where)
+		return nil
+	}
+	if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return err
+	}
+	r.view.Message(fmt.Sprintf("%v; the job runs without a dashboard until the address is free", err))
+	ctx, cancel := context.WithCancel(context.Background())
+	late := &lateView{cancel: cancel, done: make(chan struct{})}
+	r.closers = append(r.closers, late)
+	go func() {
+		defer close(late.done)
+		again := time.NewTicker(listenPause)
+		defer again.Stop()
+		for late.d == nil {
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+				return
+			}
+			if d, where, err := try(); err == nil {
+				late.d = d
+				r.showLine(where)
+			}
+		}
+	}()
+	return nil
+}
+
+// lateView is a live view that is served as soon as its address is available.
+type lateView struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	d      *dashboard.Dashboard // nil: not served; may be read once done is closed
+}
+
+// Close ends the attempts, or the live view.
+func (v *lateView) Close() error {
+	v.cancel()
+	if <-v.done; v.d == nil {
+		return nil
+	}
+	return v.d.Close()
 }
 
 // State implements dashboard.Job.

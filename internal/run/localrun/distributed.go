@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/supervisor"
-	"github.com/perdure/perdure/internal/run/dashboard"
 	"github.com/perdure/perdure/internal/run/locate"
 	"github.com/perdure/perdure/internal/run/rundir"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -123,15 +122,9 @@ func StartDistributed(ctx context.Context, o DistributedOptions) (_ *Distributed
 		return nil, err
 	}
 	if o.Dashboard != "" {
-		live, err := dashboard.Listen(o.Dashboard, o.Ring)
-		if err == nil {
-			err = liveJob{r}.serve(live, LiveView{})
-		}
-		if err != nil {
+		if err := (liveJob{r}).serveOnHosts(o.Dashboard, o.Ring); err != nil {
 			return nil, err
 		}
-		r.view.Message(fmt.Sprintf("the dashboard is at %s; perdure dashboard %s prints a link", r.live.Address(),
-			o.Folder))
 	}
 	// the job no longer counts as stopped or detached
 	r.job.Emit("attached", "", time.Now(), "the coordinator started")

@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -75,8 +76,8 @@ type Run struct {
 	ring            *keys.Ring  // of an operator; nil: the job has no keys
 	closers         []io.Closer // addresses that outlive the processes that listen there
 	stats           *jobStats
-	live            *dashboard.Dashboard // nil: the run has no live view
-	distributed     bool                 // the processes run on several hosts
+	live            atomic.Pointer[dashboard.Dashboard] // nil: the run has no live view
+	distributed     bool                                // the processes run on several hosts
 
 	mu          sync.Mutex // guards recordWaits
 	recordWaits bool       // the record waits for space on the disk of the run's directory
@@ -144,15 +145,14 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	if err := r.supervise(context.WithoutCancel(ctx), r.controlAddr, worker, o.Exec != ""); err != nil {
 		return nil, errors.Join(err, r.closeAll())
 	}
-	err = liveJob{r}.serve(live, o.Live)
-	if err == nil {
+	if err = (liveJob{r}).serveStarted(live, o.Live); err == nil {
 		err = r.spawn(exe, o.Folder, frames, web, worker)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	if r.live != nil {
-		o.Live.ShowLink(r.live.URL())
+	if d := r.live.Load(); d != nil {
+		o.Live.ShowLink(d.URL())
 	}
 	r.view.Start(&r.s, r.dir.Path())
 	r.targets.update(nil, r.showLine)

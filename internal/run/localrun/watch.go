@@ -35,14 +35,14 @@ func (r *Run) onEvent(e wire.Event) {
 		Seconds: r.job.Since().Seconds(), Clock: e.Clock, Kind: e.Kind, Target: e.Target, Text: e.Text,
 		Details: details,
 	}))
-	r.live.Wake()
+	r.live.Load().Wake()
 	r.view.Event(r.displayState(), e)
 }
 
 func (r *Run) onReport(report wire.Report) {
 	if r.stats.RecordReport(report, r.job.Since()) {
 		r.writePoint(max(report.Clock, 0))
-		r.live.Wake()
+		r.live.Load().Wake()
 	}
 }
 
@@ -51,7 +51,7 @@ func (r *Run) onProgress(p wire.Progress) {
 		r.writePoint(r.Clock())
 		r.checkRecord(r.dir.Clocks(r.stats.Clocks(r.job.Since())))
 	}
-	r.live.Wake()
+	r.live.Load().Wake()
 	r.view.Progress(r.displayState())
 	r.targets.update(p.Members, r.showLine)
 	if p.Complete {
