@@ -36,6 +36,7 @@ type jobStats struct {
 	test      testMeasures
 	goal      goalEvaluation
 	last      sample
+	clocksAt  time.Time           // when the last row of clocks.csv was due
 	peak      map[wire.Role]int64 // resident bytes at the highest sample
 	lastEvent string
 	untrained map[perdure.Slot]string // data that slots have not trained on
@@ -166,6 +167,18 @@ func (t *jobStats) RecordProgress(p wire.Progress, now time.Time) (due bool) {
 		t.speed.Note(now.Sub(t.began).Seconds(), p.Clock)
 	}
 	return now.Sub(t.last.at) >= seriesEvery
+}
+
+// ClocksDue returns whether a row of clocks.csv is due, and counts it as written. Evaluations, which postpone the
+// points of the series, do not postpone these rows.
+func (t *jobStats) ClocksDue(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Sub(t.clocksAt) < seriesEvery {
+		return false
+	}
+	t.clocksAt = now
+	return true
 }
 
 // Progress returns the coordinator's last progress report, completed from earlier ones.

@@ -67,6 +67,24 @@ func TestClockOfNewCoordinator(t *testing.T) {
 	}
 }
 
+// TestClocksDue: points of evaluations do not postpone the rows of clocks.csv.
+func TestClocksDue(t *testing.T) {
+	y := tallyOf(perdure.JobSpec{Slots: 1})
+	rows := 0
+	for at := begin; at.Before(begin.Add(5 * time.Second)); at = at.Add(100 * time.Millisecond) {
+		if since := at.Sub(begin); since%(400*time.Millisecond) == 0 {
+			y.Point(1, since, nil, at)
+		}
+		y.RecordProgress(wire.Progress{}, at)
+		if y.ClocksDue(at) {
+			rows++
+		}
+	}
+	if rows != 10 {
+		t.Errorf("%d rows in 5 s, want 10", rows)
+	}
+}
+
 // TestDeadWorkersCountOnce: a slot without a process still has the counters of its last one. They count once.
 func TestDeadWorkersCountOnce(t *testing.T) {
 	y := tallyOf(perdure.JobSpec{Slots: 1})

@@ -47,8 +47,11 @@ func (r *Run) onReport(report wire.Report) {
 }
 
 func (r *Run) onProgress(p wire.Progress) {
-	if r.stats.RecordProgress(p, time.Now()) {
+	now := time.Now()
+	if r.stats.RecordProgress(p, now) {
 		r.writePoint(r.Clock())
+	}
+	if r.stats.ClocksDue(now) {
 		r.checkRecord(r.dir.Clocks(r.stats.Clocks(r.job.Since())))
 	}
 	r.live.Load().Wake()
