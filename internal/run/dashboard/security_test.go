@@ -187,7 +187,8 @@ func TestPolicy(t *testing.T) {
 		must(t, err)
 		policy := a.Header.Get("Content-Security-Policy")
 		if a.StatusCode != http.StatusOK || strings.Contains(policy, "unsafe") ||
-			!strings.Contains(policy, "script-src 'self'") || !strings.Contains(policy, "frame-ancestors 'none'") ||
+			!strings.Contains(policy, "script-src 'self'") || !strings.Contains(policy, "'sha256-") ||
+			!strings.Contains(policy, "frame-ancestors 'none'") ||
 			a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %s, %v", path, a.Status, a.Header)
 		}

@@ -1,9 +1,13 @@
 package dashboard
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -27,9 +31,9 @@ const actHeader = "X-Perdure"
 // maxBody limits the body of a request, in bytes.
 const maxBody = 8 << 10
 
-// policy lets the page load only its own files. What may embed the page is appended.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors "
+// policy lets the page load only its own files and apply only its own style. What may embed the page is inserted.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self' '%s'; img-src 'self' data:; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors %s"
 
 // loopbackPages are pages of this machine. Other machines cannot serve one, so a foreign page cannot place invisible
 // buttons over those of the dashboard.
@@ -40,19 +44,25 @@ func (d *Dashboard) handler() http.Handler {
 	if err != nil {
 		panic(err) // the directory is embedded
 	}
+	index, style := inlineStyle()
 	ancestors := "'none'"
 	if d.cfg.Framed {
 		ancestors = loopbackPages
 	}
+	csp := fmt.Sprintf(policy, style, ancestors)
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(page))
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(index) // the client has disconnected
+	})
 	mux.HandleFunc("GET /session", d.getSession)
 	mux.HandleFunc("POST /session", d.postSession)
 	mux.HandleFunc("GET /stream", d.getStream)
 	mux.HandleFunc("POST /act", d.postAct)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", policy+ancestors)
+		h.Set("Content-Security-Policy", csp)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -64,6 +74,20 @@ func (d *Dashboard) handler() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// inlineStyle returns the page with its style sheet inside, and the style's source for the policy. The browser can then
+// paint after one request.
+func inlineStyle() (page []byte, source string) {
+	const link = `<link rel="stylesheet" href="style.css">`
+	index, err := pageFiles.ReadFile("page/index.html")
+	style, err2 := pageFiles.ReadFile("page/style.css")
+	if err = errors.Join(err, err2); err != nil || !bytes.Contains(index, []byte(link)) {
+		panic(fmt.Sprintf("dashboard: the page has no style sheet: %v", err)) // the files are embedded
+	}
+	sum := sha256.Sum256(style)
+	page = bytes.Replace(index, []byte(link), slices.Concat([]byte("<style>"), style, []byte("</style>")), 1)
+	return page, "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
 // reject returns why a request may come from a page of another origin, or "". A foreign page can make a browser send
