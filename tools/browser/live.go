@@ -35,7 +35,8 @@ func live(chromium, folder, run string) error {
 	page.kills("server:0")
 	page.kills("worker:1")
 	page.do(chromedp.Click(`[data-process="worker:2"] [data-act=freeze]`))
-	page.until("worker:2 is frozen", `document.querySelector('[data-process="worker:2"]').dataset.state === "frozen"`)
+	page.until("worker:2 is frozen", `document.querySelector('[data-process="worker:2"]').dataset.state === "frozen" && `+
+		badgeSays("frozen: worker:2"))
 	page.shot("live-frozen")
 	page.do(chromedp.Click(`[data-process="worker:2"] [data-act=resume]`))
 	page.until("worker:2 works again", `document.querySelector('[data-process="worker:2"]').dataset.state === "serving"`)

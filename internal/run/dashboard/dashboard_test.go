@@ -470,7 +470,7 @@ func TestPageModel(t *testing.T) {
 }
 
 const pageModelTest = `
-import { Model, KINDS } from "./model.js";
+import { Model, KINDS, MAX, mean } from "./model.js";
 import { leadOf } from "./lanes.js";
 import assert from "node:assert";
 const m = new Model();
@@ -494,6 +494,55 @@ assert.equal(leadOf(m), 3);
 assert.equal([...m.ordered().keys()][16], "server:15");
 assert.equal(m.ordered().size, 1 + 16 + 4096);
 assert.ok(performance.now() < 20000);
+m.reset({ servers: 2, workers: 2 });
+const event = (seconds, kind, target, text) =>
+  m.addEvents(JSON.stringify({ seconds, kind, target, text, clock: 1, details: {} }));
+const process = (target, state, pid) => ({ target, state, pid });
+const now = (serving, ...more) => {
+  const all = ["server:0", "server:1", "worker:0", "worker:1"].map((target, i) => process(target, "alive", 1 + i));
+  for (const p of more) all[all.findIndex((q) => q.target === p.target)] = p;
+  m.setNow({ seconds: 30, clock: 5, serving, processes: all, summary: { failures } });
+  return m.condition()[1];
+};
+let failures = [];
+assert.equal(m.condition()[1], "starting");
+assert.equal(now(true), "training");
+event(10, "fault", "server:0", "fault: kill:server:0@clock:5");
+event(10.01, "detected", "server:0", "server:0 is dead");
+failures = [{ target: "server:0", at_seconds: 10, detected_after_ms: 7.1, serving_again_after_ms: null }];
+assert.equal(now(false), "recovering server:0");
+assert.equal(m.note(m.events[1]), KINDS.detected[1] + " Detected after 7.1 ms.");
+failures = [{ target: "server:0", at_seconds: 10, detected_after_ms: 7.1, serving_again_after_ms: 1500 }];
+event(11.5, "serving", "server:0", "server:0 serves again");
+assert.equal(now(true), "training");
+assert.match(m.note(m.events[2]), /Detected after 7.1 ms, works again after 1.5 s.$/);
+assert.equal(m.timesOf("server:0", 20), "");
+event(12, "detected", "worker:1", "worker:1 is dead"); // on a host: the summary does not list it
+event(12.5, "serving", "worker:1", "worker:1 resumes");
+assert.match(m.note(m.events[4]), /Works again 500 ms after its death was detected.$/);
+event(13, "fault", "worker:0", "fault: freeze:worker:0@clock:5");
+assert.equal(now(true), "frozen: worker:0");
+event(14, "resumed", "worker:0", "worker:0 may continue");
+assert.equal(now(true, process("worker:1", "waiting", 0)), "waiting for worker:1");
+event(15, "detected", "coordinator", "coordinator is dead");
+assert.equal(now(true), "training without a coordinator");
+for (let i = 0; i < 100000; i++) {
+  const at = 20 + i;
+  event(at, "checkpoint", "", "checkpoint of clock " + i + " is durable");
+  if (i % 10 === 0) event(at, "detected", "server:1", "server:1 is dead");
+  if (i % 10 === 1) event(at, "serving", "server:1", "server:1 serves again");
+  m.addSeries("seconds,clock,train_loss\n" + at + ",1,0.5");
+  m.addClocks(at + ",1,0 1");
+}
+assert.ok(m.events.length <= MAX.events && m.lanes.get("server:1").length <= MAX.segments);
+assert.ok(m.series.train_loss.length <= MAX.points && m.clocks.length <= MAX.points);
+assert.ok(m.lanes.get("server:1").filter((s) => s.state === "dead").length > 500);
+assert.equal(m.stateOf("server:1", 20 + 99995), "serving");
+assert.equal(m.events[0].seconds, 10);
+assert.equal(m.numbers(20 + 99999).durable, 99999);
+const rates = mean([0, 12000, 0, 12000].map((value, i) => ({ seconds: i, value })), 4);
+assert.equal(rates[3].value, 8000);
+assert.ok(performance.now() < 60000);
 `
 
 // TestEnd: at the end, clients receive the content of summary.json, and a run that another process continues has none.

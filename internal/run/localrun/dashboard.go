@@ -132,6 +132,9 @@ func (v *lateView) Close() error {
 	return v.d.Close()
 }
 
+// maxFailures limits how many failures a State has. It is sent twice a second.
+const maxFailures = 50
+
 // State implements dashboard.Job.
 func (r liveJob) State() dashboard.State {
 	p := r.stats.Progress()
@@ -139,6 +142,8 @@ func (r liveJob) State() dashboard.State {
 		Seconds: r.job.Since().Seconds(), Clock: p.Clock, End: p.End, Durable: p.Durable, Serving: p.Serving,
 		Summary: r.stats.SoFar(finalValues{Since: r.job.Since(), LogBytes: r.logUsed(), Failures: r.job.Timeline()}),
 	}
+	// browsers keep those that they have received
+	s.Summary.Failures = s.Summary.Failures[max(0, len(s.Summary.Failures)-maxFailures):]
 	for _, role := range []wire.Role{wire.RoleCoordinator, supervisor.RoleLog} {
 		if pid := r.job.Group().PID(role, 0); pid != 0 {
 			s.Processes = append(s.Processes, dashboard.Process{

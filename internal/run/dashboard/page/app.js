@@ -1,6 +1,6 @@
 // The live view: it exchanges the token, follows the stream, and shows the job.
 
-import { Model, STATES, KINDS, quiet } from "./model.js";
+import { Model, STATES, KINDS, SMOOTH, quiet } from "./model.js";
 import { Chart, clockTime, eventTime, short } from "./charts.js";
 import { Lanes, node, faultTimes } from "./lanes.js";
 
@@ -12,8 +12,9 @@ const charts = [
   [new Chart($("charts"), "Test accuracy", { percent: true }), ["test_accuracy"]],
   [new Chart($("charts"), "Test error (RMSE)", {}), ["test_rmse"]],
   [new Chart($("charts"), "Clocks per second", { zero: true }), ["clocks_per_second"]],
-  [new Chart($("charts"), "Samples per second, mean of 2 s", { zero: true, mean: 2 }), ["samples_per_second"]],
+  [new Chart($("charts"), `Samples per second, mean of ${SMOOTH} s`, { zero: true, mean: SMOOTH }), ["samples_per_second"]],
 ];
+const NO_END = 1e9; // clocks of a job that its programs end
 let cursor; // the time that is shown; undefined: the latest
 let playing; // a timer
 let due = false;
@@ -31,12 +32,13 @@ async function start() {
   if (token) {
     history.replaceState(null, "", location.pathname);
     const r = await post("session", { token });
-    if (!r.ok) notice(await r.text());
+    if (r.ok) return stream(); // admitted, without another request
+    notice(await r.text());
   }
   follow();
 }
 
-// follow receives the stream. The browser reconnects by itself and sends the position of the last message.
+// follow receives the stream if this browser is admitted.
 async function follow() {
   const r = await fetch("session").catch(() => null);
   if (r && !r.ok) {
@@ -45,6 +47,11 @@ async function follow() {
     return;
   }
   if (r) notice("");
+  stream();
+}
+
+// stream receives the stream. The browser reconnects by itself and sends the position of the last message.
+function stream() {
   const s = new EventSource("stream");
   const on = (kind, f) => s.addEventListener(kind, (m) => { f(m.data); draw(); });
   on("reset", (data) => { model.reset(JSON.parse(data)); lanes.clear(); });
@@ -53,7 +60,7 @@ async function follow() {
   on("series", (data) => model.addSeries(data));
   on("clocks", (data) => model.addClocks(data));
   on("now", (data) => model.setNow(JSON.parse(data)));
-  on("end", (data) => { model.end = JSON.parse(data); s.close(); });
+  on("end", (data) => { model.setEnd(JSON.parse(data)); s.close(); });
   s.addEventListener("problem", (m) => {
     s.close();
     notice(m.data);
@@ -96,7 +103,7 @@ function show() {
   $("promise").textContent = `Promise of ${job.recovery}: ${job.promise}`;
   $("add").hidden = job.refuses !== "";
   $("add").disabled = model.end !== null;
-  showBadge();
+  badge(...model.condition());
   const duration = model.duration();
   const t = cursor === undefined ? undefined : Math.min(cursor, duration);
   const n = model.numbers(t);
@@ -112,12 +119,6 @@ function show() {
   showSummary();
 }
 
-function showBadge() {
-  if (model.end) return badge("■", model.end.state === "done" ? "done" : `ended: ${model.end.text}`);
-  if (!model.now) return badge("…", model.job.ended ? "loading" : "starting");
-  badge(model.now.serving ? "●" : "↻", model.now.serving ? "training" : model.now.clock > 0 ? "recovering" : "starting");
-}
-
 function showCaption(n) {
   const text = (model.job.captions ?? []).filter((c) => c.clock <= n.clock).at(-1)?.text ?? "";
   $("caption").hidden = text === "";
@@ -127,7 +128,7 @@ function showCaption(n) {
 function showTiles(n) {
   const percent = (v) => v === undefined ? "–" : `${(100 * v).toFixed(2)}%`;
   const tiles = [
-    ["clock", "Clock", String(n.clock), n.end ? ` of ${n.end}` : ""],
+    ["clock", "Clock", String(n.clock), n.end && n.end < NO_END ? ` of ${n.end}` : ""],
     ["seconds", "Time", clockTime(n.seconds), ""],
     ["speed", "Clocks/s", short(n.clocks_per_second), ""],
     ["samples", "Samples/s", short(n.samples_per_second), ""],
@@ -182,13 +183,15 @@ let shown = "";
 function showEvents(t) {
   const all = $("all").checked;
   const list = model.events.filter((e) => e.seconds <= t && (all || !quiet(e))).slice(-200).reverse();
-  const key = `${list.length} ${list[0]?.seconds} ${all} ${model.job.id}`;
+  const recent = list.find((e) => e.kind === "detected" || e.kind === "serving");
+  const key = `${list.length} ${list[0]?.seconds} ${all} ${model.job.id} ${recent && model.note(recent)}`;
   if (key === shown) return;
   shown = key;
   $("events").replaceChildren(...list.map((e) => {
-    const [symbol, meaning] = KINDS[e.kind] ?? ["·", ""];
+    const symbol = KINDS[e.kind]?.[0] ?? "·";
     const li = node("li", {}, node("time", {}, eventTime(e.seconds)), node("span", { ariaHidden: "true" }, symbol), node("span", {}, e.text));
-    if (meaning) li.append(node("span", { className: "note" }, meaning));
+    const note = model.note(e);
+    if (note) li.append(node("span", { className: "note" }, note));
     li.dataset.kind = e.kind;
     return li;
   }));

@@ -1,5 +1,7 @@
 // Pictures of the model, as SVG. Their coordinates are pixels.
 
+import { mean } from "./model.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 // element creates an SVG element.
@@ -59,17 +61,6 @@ function thin(points, x) {
   return kept;
 }
 
-// mean replaces each value by the mean of the values of the last seconds.
-function mean(points, window) {
-  if (window === 0) return points;
-  let sum = 0, first = 0;
-  return points.map((p, i) => {
-    sum += p.value;
-    while (points[first].seconds <= p.seconds - window) sum -= points[first++].value;
-    return { seconds: p.seconds, value: sum / (i - first + 1) };
-  });
-}
-
 // Chart is a curve over the time of the run.
 export class Chart {
   constructor(parent, title, options) {
@@ -104,7 +95,7 @@ export class Chart {
       all.push(element("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, this.options.percent ? `${short(100 * v)}%` : short(v)));
     }
     all.push(...timeAxis(x, duration, height - 5, width));
-    for (const t of faults) all.push(element("line", { x1: x(t), x2: x(t), y1: top, y2: height - bottom, class: "fault" }));
+    for (const t of new Map(faults.map((t) => [Math.round(x(t)), t])).values()) all.push(element("line", { x1: x(t), x2: x(t), y1: top, y2: height - bottom, class: "fault" }));
     const path = thin(points, x).map((p, i) => `${i ? "L" : "M"}${x(p.seconds).toFixed(1)} ${y(p.value).toFixed(1)}`).join("");
     all.push(element("path", { d: path, class: "curve" }));
     if (points.length < 30) for (const p of points) all.push(element("circle", { cx: x(p.seconds), cy: y(p.value), r: 2.2, class: "dot" }));

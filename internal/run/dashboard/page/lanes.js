@@ -1,7 +1,7 @@
 // The lanes: one row for each process, with its state over time, its clock and its actions.
 
 import { STATES, faultOf } from "./model.js";
-import { element, timeAxis } from "./charts.js";
+import { element, eventTime, timeAxis } from "./charts.js";
 
 const HEIGHT = 30;
 
@@ -98,7 +98,9 @@ export class Lanes {
       if (s.from > duration) return;
       const wide = Math.max(s.state === "serving" ? 0 : 4, x(until) - x(s.from));
       const high = s.state === "serving" ? 8 : s.state === "left" ? 2 : 16;
-      all.push(element("rect", { x: x(s.from).toFixed(1), y: HEIGHT - 4 - high, width: wide.toFixed(1), height: high, class: `s-${s.state}` }));
+      const rect = element("rect", { x: x(s.from).toFixed(1), y: HEIGHT - 4 - high, width: wide.toFixed(1), height: high, class: `s-${s.state}` });
+      if (s.state !== "serving") rect.append(element("title", {}, tip(model, target, s, until)));
+      all.push(rect);
       if (s.state !== "serving") told.push([x(s.from), STATES[s.state][0], s.state]);
     });
     if (target.startsWith("worker:")) {
@@ -123,6 +125,12 @@ export class Lanes {
     r.track.setAttribute("aria-label", `${target}: ${told.length} failures or recoveries`);
     r.track.replaceChildren(...all);
   }
+}
+
+// tip returns the tooltip of a segment of a lane.
+function tip(model, target, s, until) {
+  const times = s.state === "left" || s.state === "waiting" ? "" : model.timesOf(target, s.from);
+  return `${target} ${STATES[s.state][1]}, ${eventTime(s.from)} to ${eventTime(until)}${times ? `; ${times}` : ""}`;
 }
 
 // leadOf returns how far a worker was ahead recently. The numbers of a job with many workers are too many for Math.max.

@@ -23,15 +23,46 @@ export const KINDS = {
   left: ["–", "The process is not replaced."],
   scaled: ["±", "The number of workers changes."],
   checkpoint: ["▪", "Everything up to this clock is on disk."],
+  cut: ["▪", "A checkpoint between the regular ones, mostly because a worker has died with copies of its updates."],
   complete: ["■", "Every worker has finished its last clock."],
 };
 
-const QUIET = new Set(["checkpoint", "cut", "placed", "joining", "joined", "moved", "copying", "interval", "attached"]);
+const QUIET = new Set(["checkpoint", "placed", "joining", "joined", "moved", "copying", "interval", "attached"]);
 
 // quiet reports whether an event is usually not worth a line.
 export const quiet = (e) => QUIET.has(e.kind);
 
 const MAX_SLOTS = 4096; // of a job
+
+// Limits of what the page keeps, so that a run of weeks stays fast. Older items are thinned out.
+export const MAX = { events: 4000, points: 8000, cells: 2e6, segments: 4000 };
+
+// bound returns a list of at most max items: if there are more, it keeps the newer half and every second older item.
+export function bound(list, max) {
+  while (list.length > max) {
+    const half = list.length >> 1;
+    list = list.filter((_, i) => i >= half || i % 2 === 0);
+  }
+  return list;
+}
+
+// merge thins out the older segments of a lane: of failures that would be drawn at the same place, it keeps one.
+function merge(lane) {
+  const old = lane.length - (MAX.segments >> 2), start = lane[0].from, width = (lane[old].from - start) / 400;
+  const kept = [];
+  let place = -1;
+  lane.forEach((s, i) => {
+    const at = Math.floor((s.from - start) / width);
+    const same = at === place && i < old && lane[i + 1].from - s.from < width;
+    if (s.state !== "serving" && same) return;
+    if (s.state !== "serving") place = at;
+    if (kept.at(-1)?.state !== s.state) kept.push(s);
+  });
+  return kept;
+}
+
+// words formats the time between two steps of a recovery.
+const words = (ms) => ms < 1000 ? `${Number(ms.toPrecision(2))} ms` : `${Number((ms / 1000).toPrecision(3))} s`;
 
 const UNITS = { h: 3600, m: 60, s: 1, ms: 0.001, "µs": 1e-6, us: 1e-6, ns: 1e-9 };
 
@@ -72,6 +103,25 @@ export function last(items, t) {
   return low - 1;
 }
 
+// SMOOTH is the time over which samples per second are averaged: workers report them only once a second.
+export const SMOOTH = 4;
+
+// mean replaces each rate by the mean over the last seconds. A rate is that since the point before.
+export function mean(points, window) {
+  if (window === 0) return points;
+  const length = (i) => points[i].seconds - (points[i - 1]?.seconds ?? 0);
+  let sum = 0, whole = 0, first = 0;
+  return points.map((p, i) => {
+    sum += p.value * length(i);
+    whole += length(i);
+    while (points[first].seconds <= p.seconds - window) {
+      sum -= points[first].value * length(first);
+      whole -= length(first++);
+    }
+    return { seconds: p.seconds, value: whole > 0 ? Math.max(0, sum / whole) : p.value };
+  });
+}
+
 export class Model {
   constructor() { this.reset({}); }
 
@@ -85,6 +135,8 @@ export class Model {
     this.now = null;
     this.end = null;
     this.columns = [];
+    this.deaths = new Map(); // by process: when its death was detected, until it works again
+    this.failures = new Map(); // by process: of the summary, in order of time
     const first = ["coordinator"];
     for (let i = 0; i < (job.servers ?? 0); i++) first.push(`server:${i}`);
     for (let i = 0; i < (job.workers ?? 0); i++) first.push(`worker:${i}`);
@@ -122,6 +174,10 @@ export class Model {
       this.events.push(e);
       this.follow(e);
     }
+    if (this.events.length > MAX.events) {
+      const half = this.events.length >> 1;
+      this.events = bound(this.events.filter((e, i) => i >= half || !quiet(e)), MAX.events);
+    }
   }
 
   // follow updates the lanes after an event.
@@ -142,7 +198,14 @@ export class Model {
       this.copies.set(target, n);
       this.enter(target, e.seconds, n > 0 ? "copying" : "serving");
     } else if (/^(server|worker):\d+$|^coordinator$|^log$/.test(e.target)) {
-      if (e.kind === "detected") this.copies.delete(e.target);
+      if (e.kind === "detected") {
+        this.copies.delete(e.target);
+        this.deaths.set(e.target, e.seconds);
+      }
+      if (e.kind === "serving" && this.deaths.has(e.target)) {
+        e.after = e.seconds - this.deaths.get(e.target);
+        this.deaths.delete(e.target);
+      }
       if (e.kind === "serving" && !e.text.includes("no longer needed")) this.enter(e.target, e.seconds, "serving");
       if (EVENT_STATES[e.kind]) {
         this.enter(e.target, e.seconds, e.details?.vacated ? "left" : EVENT_STATES[e.kind]);
@@ -154,6 +217,7 @@ export class Model {
     const lane = this.lane(target);
     while (lane.length > 1 && lane.at(-1).from > from) lane.pop(); // a planned end that comes too late
     if (lane.at(-1).state !== state) lane.push({ from, state });
+    if (lane.length > MAX.segments) this.lanes.set(target, merge(lane));
   }
 
   // plan ends the present state of a process at a later time.
@@ -173,6 +237,7 @@ export class Model {
         }
       }
     }
+    for (const column in this.series) this.series[column] = bound(this.series[column], MAX.points);
   }
 
   addClocks(text) {
@@ -186,11 +251,68 @@ export class Model {
       ahead.forEach((a, i) => { if (a !== null) this.appear(`worker:${i}`, seconds); });
       this.clocks.push({ seconds, clock, ahead });
     }
+    this.clocks = bound(this.clocks, Math.max(400, Math.min(MAX.points, MAX.cells / (this.clocks.at(-1)?.ahead.length || 1))));
   }
 
   setNow(state) {
     this.now = state;
     for (const p of state.processes) if (p.pid) this.appear(p.target, state.seconds);
+    this.addFailures(state.summary);
+  }
+
+  setEnd(end) {
+    this.end = end;
+    this.addFailures(end.summary);
+  }
+
+  // addFailures records failures of a summary. While a run is running, the summary has only the newest ones.
+  addFailures(summary) {
+    for (const f of summary?.failures ?? []) {
+      const known = this.failures.get(f.target) ?? [];
+      const i = known.findLastIndex((k) => k.at_seconds <= f.at_seconds);
+      if (i >= 0 && known[i].at_seconds === f.at_seconds) known[i] = f;
+      else known.splice(i + 1, 0, f);
+      this.failures.set(f.target, known.slice(-MAX.segments));
+    }
+  }
+
+  // timesOf returns, in words, how long a failure took to be detected and until its process worked again; "": unknown.
+  timesOf(target, t) {
+    const f = this.failures.get(target)?.findLast((f) => f.at_seconds <= t + 0.05);
+    if (!Number.isFinite(f?.detected_after_ms)) return ""; // null: never
+    const again = Number.isFinite(f.serving_again_after_ms) ? f.serving_again_after_ms : -1;
+    if (again >= 0 && f.at_seconds + again / 1000 < t - 0.05) return ""; // t is later than this failure
+    return `detected after ${words(f.detected_after_ms)}${again >= 0 ? `, works again after ${words(again)}` : ""}`;
+  }
+
+  // note returns the meaning of an event, and how long a recovery has taken.
+  note(e) {
+    const meaning = KINDS[e.kind]?.[1] ?? "";
+    let times = e.kind === "serving" || e.kind === "detected" ? this.timesOf(e.target, e.seconds) : "";
+    if (e.kind === "detected") times = times.split(",")[0];
+    if (times === "" && e.after !== undefined) times = `works again ${words(1000 * e.after)} after its death was detected`;
+    return times ? `${meaning} ${times[0].toUpperCase()}${times.slice(1)}.` : meaning;
+  }
+
+  // condition returns the state of the job: a symbol and its description.
+  condition() {
+    if (this.end) return ["■", this.end.state === "done" ? "done" : `ended: ${this.end.text}`];
+    if (!this.now) return ["…", this.job.ended ? "loading" : "starting"];
+    if (!this.now.serving && this.now.clock === 0) {
+      const first = this.now.processes.find((p) => p.state === "waiting" && p.pid === 0);
+      return ["…", first && this.now.seconds > 2 ? `waiting for ${first.target}` : "starting"];
+    }
+    const state = (p) => p.state === "left" ? "left" : this.stateOf(p.target, this.duration());
+    const of = (what) => this.now.processes.find((p) => p.target !== "coordinator" && what(p, state(p)))?.target;
+    const works = (p) => p.state === "alive" && this.now.serving; // the event that says so may be missing
+    const dead = of((p, s) => p.state === "dead" || p.state === "silent" || (s === "dead" || s === "suspected") && !works(p));
+    if (dead) return ["↻", `recovering ${dead}`];
+    const frozen = of((_, s) => s === "frozen");
+    if (frozen) return ["‖", `frozen: ${frozen}`];
+    const empty = of((p, s) => s !== "left" && p.state === "waiting" && p.pid === 0);
+    if (empty) return ["…", `waiting for ${empty}`];
+    if (this.stateOf("coordinator", this.duration()) === "dead") return ["●", "training without a coordinator"];
+    return this.now.serving ? ["●", "training"] : ["↻", "recovering"];
   }
 
   // duration returns the time of the newest record.
@@ -202,7 +324,7 @@ export class Model {
   // stateOf returns the state of a process at a time.
   stateOf(target, t) {
     let state = "serving";
-    for (const s of this.lanes.get(target)) if (s.from <= t) state = s.state;
+    for (const s of this.lanes.get(target) ?? []) if (s.from <= t) state = s.state;
     return state;
   }
 
@@ -230,9 +352,11 @@ export class Model {
       }
       if (e.kind === "checkpoint") n.durable = Number(/clock (\d+)/.exec(e.text)?.[1] ?? n.durable);
     }
-    for (const c of ["train_loss", "train_rmse", "test_loss", "test_accuracy", "test_rmse", "clocks_per_second", "samples_per_second"]) {
+    for (const c of ["train_loss", "train_rmse", "test_loss", "test_accuracy", "test_rmse", "clocks_per_second"]) {
       n[c] = this.value(c, at);
     }
+    const samples = this.series.samples_per_second ?? [], until = last(samples, at);
+    n.samples_per_second = mean(samples.slice(Math.max(0, until - 40), until + 1), SMOOTH).at(-1)?.value;
     if (!sum) return n;
     n.clock = sum.clocks ?? n.clock;
     n.lost = sum.updates_lost ?? n.lost;
