@@ -31,6 +31,10 @@ type JobSpec struct {
 	Consistency Consistency `json:"consistency"` // of the tables that TableConsistency does not name
 	Recovery    Recovery    `json:"recovery"`
 
+	// AtomicClocks makes each clock of a slot take effect on all shards or on none, under a model that does not wait
+	// for the other slots: see ClockMode.
+	AtomicClocks bool `json:"atomic_clocks,omitempty"`
+
 	// TableConsistency maps table names to their models. It may name tables that do not exist yet.
 	TableConsistency map[string]Consistency `json:"table_consistency,omitempty"`
 
@@ -106,6 +110,9 @@ func (j JobSpec) Validate() error {
 		return err
 	}
 	if err := j.validateModels(); err != nil {
+		return err
+	}
+	if err := j.validateAtomic(); err != nil {
 		return err
 	}
 	if j.SuspendMs < 0 || j.SuspendMs > 0 && j.TwoStep(nil) {
@@ -194,6 +201,67 @@ func (j *JobSpec) TwoStep(tables []TableSpec) bool {
 		slices.ContainsFunc(tables, func(t TableSpec) bool { return t.Consistency.TwoStep() })
 }
 
+// ClockMode says when a slot's update of a clock comes into effect on a shard.
+type ClockMode int
+
+// The modes.
+const (
+	// ClockOneStep: when it is complete there. If the slot's process dies, some shards may lack its last clocks, and
+	// the next process repeats these.
+	ClockOneStep ClockMode = iota
+	// ClockAtomic: when the shard gets its tick, which the worker sends when all shards have the update. If the slot's
+	// process dies, all shards have a clock or none has it.
+	ClockAtomic
+	// ClockTwoStep: when the shard has the ticks of all slots. The job is then a function of its seed.
+	ClockTwoStep
+)
+
+// Ticks reports whether updates are staged, and come into effect when they are ticked.
+func (m ClockMode) Ticks() bool { return m != ClockOneStep }
+
+// ClockMode returns the mode of the job's clocks.
+func (j *JobSpec) ClockMode(tables []TableSpec) ClockMode {
+	switch {
+	case j.TwoStep(tables):
+		return ClockTwoStep
+	case j.AtomicClocks:
+		return ClockAtomic
+	}
+	return ClockOneStep
+}
+
+// ValidateTable returns an error if the job cannot have the table.
+func (j *JobSpec) ValidateTable(t TableSpec) error {
+	if j.AtomicClocks && (t.Consistency.TwoStep() || t.Consistency.Kind == VAP) {
+		return fmt.Errorf("%w: table %s uses %s, which does not work in a job with atomic clocks; choose asp, ssp:S "+
+			"or essp:S", ErrUsage, t.Name, t.Consistency)
+	}
+	if j.OnOutage.Continue && t.Consistency.TwoStep() {
+		return fmt.Errorf("%w: table %s uses bsp, but the job continues during outages, which bsp does not support; "+
+			"choose another model", ErrUsage, t.Name)
+	}
+	return j.Recovery.ValidateTable(t)
+}
+
+// validateAtomic returns an error if the job has atomic clocks and a setting that they do not support.
+func (j *JobSpec) validateAtomic() error {
+	vap := func(c Consistency) bool { return c.Kind == VAP }
+	switch models := slices.Collect(maps.Values(j.TableConsistency)); {
+	case !j.AtomicClocks:
+		return nil
+	case j.TwoStep(nil):
+		return fmt.Errorf("%w: atomic clocks have no effect under bsp, whose clocks are atomic already; omit "+
+			"--atomic-clocks", ErrUsage)
+	case vap(j.Consistency) || slices.ContainsFunc(models, vap):
+		return fmt.Errorf("%w: atomic clocks do not work with vap, which limits the updates that are on their way; "+
+			"choose asp, ssp:S or essp:S, or omit --atomic-clocks", ErrUsage)
+	case j.OnOutage.Continue:
+		return fmt.Errorf("%w: atomic clocks do not work with --on-outage continue: a clock takes effect only when "+
+			"all shards have it, including unavailable ones; omit one of the two", ErrUsage)
+	}
+	return nil
+}
+
 // TailReads reports whether all rows are read from the tails of chains, so that the other replicas need not be fast to
 // show committed entries. If workers wait until a clock is staged, or for each other's clocks, the tail is the first
 // replica to know. Under vap, one replica must know what each slot can read. (The head of a chain that acknowledges
@@ -205,5 +273,6 @@ func (j *JobSpec) TailReads(tables []TableSpec) bool {
 			return true
 		}
 	}
-	return asks(j.Consistency) || slices.ContainsFunc(tables, func(t TableSpec) bool { return asks(t.Consistency) })
+	return j.AtomicClocks || asks(j.Consistency) ||
+		slices.ContainsFunc(tables, func(t TableSpec) bool { return asks(t.Consistency) })
 }

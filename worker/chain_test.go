@@ -149,7 +149,7 @@ func (c *chained) addServer(i int) {
 
 func (c *chained) newReplica() *replica {
 	return &replica{
-		intake: consistency.NewSequencer(c.job.TwoStep(nil), make([]perdure.Clock, c.job.Slots), mutation.Set{}),
+		intake: consistency.NewSequencer(c.job.ClockMode(nil), make([]perdure.Clock, c.job.Slots), mutation.Set{}),
 		prompt: make([]perdure.Clock, c.job.Slots), owed: make([]time.Time, c.job.Slots),
 	}
 }
@@ -435,8 +435,9 @@ func (s *chainServer) answer() {
 			if !o.opened {
 				o.opened = true
 				_ = conn.Send(s.counts(wire.KindOpened, id, conn))
-			} else if conn.hello.Role == wire.RoleWorker && o.Flags&wire.FlagWriteOnly == 0 && !r.owed[slot].IsZero() &&
-				(!time.Now().Before(r.owed[slot]) || r.intake.Applied()[slot] <= r.prompt[slot] || r.intake.TwoStep()) {
+			} else if ticks := r.intake.Mode().Ticks(); conn.hello.Role == wire.RoleWorker &&
+				o.Flags&wire.FlagWriteOnly == 0 && !r.owed[slot].IsZero() &&
+				(!time.Now().Before(r.owed[slot]) || r.intake.Applied()[slot] <= r.prompt[slot] || ticks) {
 				r.owed[slot] = time.Time{}
 				_ = conn.Send(s.counts(wire.KindAck, id, conn))
 			}

@@ -171,6 +171,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	if !cfg.Observer {
 		l.out.SetClock(max(l.view.Slots[l.slot].Start, l.view.StartClock(l.slot)))
+		l.out.Ticks().Start(l.out.Clock())
 		l.setReadProgress()
 	}
 	return c, nil

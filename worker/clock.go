@@ -64,7 +64,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 			return l.out.Clock(), err
 		}
 	}
-	if l.out.TwoStep() {
+	if l.out.Mode() == perdure.ClockTwoStep {
 		err := l.waits.Until(ctx, func() (bool, error) {
 			return !l.out.Phase().InFlight() || l.out.Stage() && !l.view.Pause, nil
 		})
@@ -105,15 +105,19 @@ func (l *locked) resetClock() perdure.Clock {
 	return l.out.Clock()
 }
 
-// tick lets the shards apply this clock, which all of them have staged.
+// tick lets the shards apply the clocks that all of them have staged. One that is not open gets the ticks later.
 func (l *locked) tick() {
-	l.out.Tick()
+	ticks := l.out.Ticks()
+	if !ticks.Advance() {
+		return
+	}
 	for _, sh := range l.shards {
-		f := l.out.TickFrame(sh.as)
+		f, needed := ticks.Frame(sh.out, sh.as)
 		switch {
+		case !needed:
 		case l.traits.UsesLog():
 			l.failIf(l.log.append(sh, f, nil))
-		case sh.headOpen && !sh.out.HasUnsent():
+		case sh.headOpen:
 			sh.head.batch = append(sh.head.batch, f)
 		}
 	}

@@ -30,7 +30,7 @@ func (l *locked) setReadProgress() {
 	if l.view.Tentative { // the end may be taken back: a slot that joins after it reads as if training continued
 		now.End = l.job.Clocks
 	}
-	if l.slot >= 0 && int(l.slot) < len(l.view.Slots) && l.out.TwoStep() {
+	if l.slot >= 0 && int(l.slot) < len(l.view.Slots) && l.out.Mode() == perdure.ClockTwoStep {
 		now.MinReadClock = l.view.Slots[l.slot].Start
 	}
 	l.reads.SetProgress(now)
@@ -43,6 +43,9 @@ func (t *Table) read(
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
 	l.time.Begin(time.Now())
+	if err := t.awaitStart(ctx, l); err != nil {
+		return of, err
+	}
 	for {
 		if err := l.usable(); err != nil {
 			return of, err
@@ -66,8 +69,17 @@ func (t *Table) read(
 	}
 }
 
-// readsOn reports whether a read that ended with err is repeated. An observer repeats reads after a rollback, since it
-// does nothing that a rollback could undo.
+// awaitStart waits until the updates of the slot's earlier processes are in the rows.
+func (*Table) awaitStart(ctx context.Context, l *locked) error {
+	if l.out.Ticks().MayRead() {
+		return nil
+	}
+	start := time.Now()
+	defer func() { l.time.Blocked(time.Since(start), 0, false, 0) }()
+	return l.waits.Until(ctx, func() (bool, error) { return l.out.Ticks().MayRead(), l.usable() })
+}
+
+// readsOn reports whether a read that ended with err is repeated. An observer has nothing that a rollback could undo.
 func (cfg *Config) readsOn(err error) bool {
 	return cfg.Observer && errors.Is(err, perdure.ErrRolledBack)
 }

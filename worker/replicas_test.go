@@ -411,7 +411,7 @@ func TestEagerHeadDies(t *testing.T) {
 		c.with(1, func(s *chainServer) {
 			s.unready, s.holds = false, false
 			for _, r := range s.replicas {
-				r.intake = consistency.NewSequencer(false, base, mutation.Set{})
+				r.intake = consistency.NewSequencer(perdure.ClockOneStep, base, mutation.Set{})
 			}
 		})
 		c.setView(func(v *protocol.View) {

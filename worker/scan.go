@@ -18,6 +18,9 @@ func (t *Table) StoredRows(ctx context.Context) ([]perdure.RowID, error) {
 	}
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
+	if err := t.awaitStart(ctx, l); err != nil {
+		return nil, err
+	}
 	for {
 		all, err := l.scan(ctx, t)
 		if l.cfg.readsOn(err) {

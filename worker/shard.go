@@ -269,6 +269,9 @@ func (l *locked) acknowledged(sh *shardLink, minClock perdure.Clock) {
 		l.sendParts(sh, false)
 		l.servers.flush()
 	}
+	if l.out.Mode() == perdure.ClockAtomic {
+		l.tick()
+	}
 	if l.out.CheckCutWanted() || l.out.IsLast() {
 		l.notify()
 	}

@@ -51,12 +51,8 @@ func (c *Client) Table(ctx context.Context, spec perdure.TableSpec) (*Table, err
 	}
 	spec = spec.Requested()
 	spec.Rule = spec.Rule.WithDefaults()
-	if err := cmp.Or(spec.Validate(l.job.Shards), l.job.Recovery.ValidateTable(spec)); err != nil {
+	if err := cmp.Or(spec.Validate(l.job.Shards), l.job.ValidateTable(spec)); err != nil {
 		return nil, err
-	}
-	if l.job.OnOutage.Continue && spec.Consistency.TwoStep() {
-		return nil, fmt.Errorf("%w: table %s uses bsp, but the job continues during outages, which bsp does not "+
-			"support; choose another model", perdure.ErrUsage, spec.Name)
 	}
 	id := -1
 	asked := wire.Control(wire.KindTable, spec)
@@ -100,8 +96,10 @@ func (l *locked) newTable(c *Client, id perdure.TableID, spec perdure.TableSpec)
 // reach waits until every server knows the table. It reads one row of each shard, however old, or no row if the table
 // is sparse.
 func (l *locked) reach(ctx context.Context, t *Table) error {
-	call := t.rows.Probe()
-	err := l.await(ctx, call, func() error { return l.waits.Err })
+	err := t.awaitStart(ctx, l) // these rows enter the cache
+	if err == nil {
+		err = l.await(ctx, t.rows.Probe(), func() error { return l.waits.Err })
+	}
 	if errors.Is(err, perdure.ErrRolledBack) {
 		return nil // after a rollback, shards start with all tables
 	}
@@ -196,8 +194,10 @@ func (t *Table) Prefetch(rows []perdure.RowID) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
-	t.rows.Prefetch(rows)
-	l.carryOut()
+	if l.out.Ticks().MayRead() { // otherwise the cache would get rows that must not be read yet
+		t.rows.Prefetch(rows)
+		l.carryOut()
+	}
 	return nil
 }
 

@@ -126,6 +126,9 @@ func (l *locked) logged(sh *shardLink, u *outbox.Update, err error) {
 		return
 	}
 	sh.out.RecordLogged(u)
+	if l.out.Mode() == perdure.ClockAtomic {
+		l.tick()
+	}
 	if l.out.CheckCutWanted() {
 		l.notify()
 	}

@@ -400,7 +400,7 @@ var commandTree = sync.OnceValue(func() *kong.Node { return newParser(context.Ba
 // takers are command lines that a flag in running text may belong to, with the flags that it requires.
 var takers = []string{
 	"train", "train softmax", "train mf", "train cnn", "train logreg", "train lda", "train quadratic", "up",
-	"train --consistency asp --on-outage continue",
+	"train --consistency asp", "train --consistency asp --on-outage continue",
 	"train --recovery stateless",
 	"train --recovery stateless --log nats://a:1", "train --servers 3", "log --dir a", "log dump a --shard 1",
 	"log verify a", "checkpoint ls a", "checkpoint prune a --keep 1", "checkpoint export a --to b",

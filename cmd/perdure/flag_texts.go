@@ -63,6 +63,9 @@ TABLE=MODEL applies to one table, and MODEL alone to all others. For example, wi
            1/workers, so that their mean is applied; sums, such as tables
            with the rule add, are not scaled
 Under bsp no row is stale (default average with --on-outage continue, else none).`},
+	"consistency.atomic-clocks": {"A worker's clock takes effect on all servers or on none.", "If the worker dies, " +
+		"its saved state then belongs to the clock at which its replacement continues, under asp, ssp:S and essp:S " +
+		"as well. Updates take effect a round trip later (default off; bsp always works like this)."},
 	"consistency.cache-mb": {"Rows that each worker caches, in MiB.", "Rows that do not fit are read again when " +
 		"needed."},
 

@@ -16,11 +16,11 @@ import (
 func (h *History) checkStaleness(what string, p int, mine bool, n, clock, own perdure.Clock) error {
 	if mine {
 		own = h.count(p, own)
-		// Without two-step clocks a shard may be ahead of a slot whose process died: the shard has already counted
+		// Without ticks a shard may be ahead of a slot whose process died: the shard has already counted
 		// clocks that the replacement repeats for other shards.
 		if short := n < own; short && h.job.OnOutage.Continue && h.job.OutageRows != perdure.RowsApply {
 			h.relaxed++ // own updates may be missing
-		} else if short || n > own && h.job.Consistency.TwoStep() {
+		} else if short || n > own && h.ticks() {
 			return violated("%s (the reader) has %d clocks, want %d", what, n, own)
 		}
 		return nil

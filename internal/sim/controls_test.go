@@ -150,6 +150,13 @@ var controls = []control{
 		"staging", weak(mutation.Set{Staging: true}), as("bsp"),
 		append(slices.Repeat([]cell{at(1, 2, 4)}, len(strategies)-1), at(2, 4, 5)),
 	},
+	{
+		"staging, atomic clocks", weak(mutation.Set{Staging: true}),
+		func(d drawing) drawing { return ticking(redone(d)) },
+		[]cell{
+			at(1), at(5), at(12), at(5), at(6), at(1), at(1), at(1), at(4), at(12, 13), at(13), at(10),
+		},
+	},
 	{"generations, epochs", weak(mutation.Set{Generations: true}), hard, []cell{
 		no(noRollBack), at(7, 11, 13), at(11, 21, 23), at(19, 23, 28), no(noRollBack), no(noRollBack), no(noRollBack),
 		no(noRollBack),

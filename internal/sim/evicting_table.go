@@ -177,7 +177,7 @@ func (l *RowLineage) checkEvictingRows(
 	newest *checkpoint.Segment,
 ) error {
 	e, had := l.h.aux.evicting, l.shards[shard].lives[lifeID{newest.Generation, newest.Epoch}]
-	if e == nil || had == nil || l.h.job.Recovery.Share < 1 || l.h.job.TwoStep(nil) && l.succeeded(v) {
+	if e == nil || had == nil || l.h.job.Recovery.Share < 1 || l.h.ticks() && l.succeeded(v) {
 		return nil
 	}
 	files, err := l.restoredClocks(parts)

@@ -242,7 +242,7 @@ func (h *History) checkNothingLeft(l *FinalState, why error) error {
 			at := &h.logged[shard][slot]
 			updates, ticked = updates && at.updates > 0, ticked || at.ticks > 0
 		}
-		if twoStep := h.job.TwoStep(nil); twoStep && !ticked || !twoStep && !updates {
+		if ticks := h.ticks(); ticks && !ticked || !ticks && !updates {
 			return nil
 		}
 	}
@@ -278,8 +278,11 @@ func (h *History) checkResumeState(l *FinalState, n *ResumeState) error {
 		for slot, has := range applied {
 			at := &h.logged[shard][slot]
 			must := at.updates
-			if h.job.TwoStep(nil) {
+			switch h.job.ClockMode(nil) {
+			case perdure.ClockTwoStep:
 				must = min(at.ticks, all)
+			case perdure.ClockAtomic:
+				must = at.ticks
 			}
 			if l.isCurrent(slot, at.incarnation) && has < must {
 				return violated("the log has acknowledged slot %d's clocks below %d of shard %d, but the next run "+
@@ -324,8 +327,8 @@ func (h *History) newResumed(l *FinalState, n *ResumeState) *History {
 	}
 	for slot := range h.slots {
 		maps.Copy(next.started[slot], h.started[slot])
-		// With two-step clocks a slot's clock in one shard's file counts on all shards, and may be lost there.
-		next.succeeded[slot] = h.job.TwoStep(nil) || h.succeeded[slot] || h.processes[slot] > 1 ||
+		// With ticks a slot's clock in one shard's file counts on all shards, and may be lost there.
+		next.succeeded[slot] = h.ticks() || h.succeeded[slot] || h.processes[slot] > 1 ||
 			slot < len(l.JobRecord.View.Slots) && l.JobRecord.View.Slots[slot].Incarnation > 1
 		next.terms[slot] = nil
 	}

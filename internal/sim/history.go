@@ -120,6 +120,9 @@ func NewHistory(job perdure.JobSpec, loses bool, slots int, plan []Planned) *His
 
 func weight(c perdure.Clock) float64 { return float64((c*c*7+3*c)%61 + 1) }
 
+// ticks reports whether a clock is on all shards or on none.
+func (h *History) ticks() bool { return h.job.ClockMode(nil).Ticks() }
+
 // weight returns the number that a slot adds in a clock to its column weight.
 func (h *History) weight(c perdure.Clock) float64 {
 	if h.lossy {
@@ -284,14 +287,14 @@ func (r *reader) loadState(ctx context.Context) error {
 	terms := r.h.terms[r.w.Slot()]
 	fresh := clock == terms[len(terms)-1].From
 	r.h.mu.Unlock()
-	slot, twoStep, known := r.w.Slot(), r.h.job.Consistency.TwoStep(), saved+got.Older
+	slot, known := r.w.Slot(), saved+got.Older
 	switch {
 	case saved != got.Clock:
 		return violated("slot %d received the state of clock %d, labeled clock %d", slot, saved, got.Clock)
 	case got.Older > 0 && !r.h.lossy:
 		return violated("slot %d starts at clock %d with a state that is %d clocks old", slot, clock, got.Older)
 	case fresh && saved == -1 && got.Older == 0:
-	case known < clock-1 || twoStep && known != clock-1:
+	case known < clock-1 || r.h.ticks() && known != clock-1:
 		return violated("slot %d starts at clock %d with the state of clock %d, reported as %d clocks older",
 			slot, clock, saved, got.Older)
 	}
@@ -444,7 +447,7 @@ func (r *reader) checkLossy(what string, row, p int, v []float32, clock, own per
 		if promised = below(own); h.job.OnOutage.Continue && h.job.OutageRows != perdure.RowsApply {
 			promised = 0 // own updates may be missing
 		}
-		if h.job.Consistency.TwoStep() {
+		if h.ticks() {
 			most = own
 		}
 	case m.Kind == perdure.BSP:

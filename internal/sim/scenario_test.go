@@ -647,9 +647,9 @@ const maxJoins = 3
 
 // planMembershipChanges plans changes of the number of workers.
 func (f *faults) planMembershipChanges(rng *rand.Rand, slots int) {
-	// With two-step clocks, a slot whose process has died leaves immediately. Updates that only some shards have remain
+	// Except with ticks, a slot whose process has died leaves immediately. Updates that only some shards have remain
 	// there, which this checker cannot judge.
-	mayLeave := f.s.job.TwoStep(nil) || f.s.kills+f.s.strikes+f.s.freezes+f.s.parts+f.s.cuts == 0
+	mayLeave := f.s.job.ClockMode(nil).Ticks() || f.s.kills+f.s.strikes+f.s.freezes+f.s.parts+f.s.cuts == 0
 	for range f.s.scales {
 		workers, leaver := 1+rng.IntN(slots), perdure.Slot(rng.IntN(slots))
 		if rng.IntN(3) > 0 {

@@ -261,8 +261,8 @@ func (l *Link) PendingCommit() (f wire.Frame, ok bool) {
 	return f, true
 }
 
-// Deferrable reports whether a forwarded entry is a tick of a clock that other slots have not ticked yet. It has no
-// effect before they have, so it can be sent together with their ticks.
+// Deferrable reports, under two-step clocks, whether a forwarded entry is a tick of a clock that other slots have not
+// ticked yet. It has no effect before they have, so it can be sent together with their ticks.
 func (l *Link) Deferrable(f *wire.Frame, st *replica.State, v *protocol.View) bool {
 	if f.Kind != wire.KindTick {
 		return false

@@ -79,7 +79,7 @@ func TestScaleAverage(t *testing.T) {
 
 // The age of an update and the number of participating slots follow from the log alone.
 func TestSlotsOfClock(t *testing.T) {
-	in := NewSequencer(false, make([]perdure.Clock, 2), mutation.Set{})
+	in := NewSequencer(perdure.ClockOneStep, make([]perdure.Clock, 2), mutation.Set{})
 	in.SetMembership(1, []protocol.Interval{{Until: 5}, {}, {From: 3}})
 	for clock, want := range map[perdure.Clock]int{0: 2, 2: 2, 3: 3, 4: 3, 5: 2, 100: 2} {
 		if got := in.NumParticipants(clock); got != want {

@@ -105,7 +105,7 @@ func TestGiveUp(t *testing.T) {
 // The intake copies its initial vector, and a part without content is a part.
 func TestIntakeOwnsItsVector(t *testing.T) {
 	applied := []perdure.Clock{1, 1}
-	in := NewSequencer(false, applied, mutation.Set{})
+	in := NewSequencer(perdure.ClockOneStep, applied, mutation.Set{})
 	applied[0] = 7
 	if v := in.Offer(UpdatePart{Slot: 0, Clock: 1, Of: 1}); v != Kept {
 		t.Fatalf("offer: %v", v)
@@ -119,7 +119,7 @@ func TestIntakeOwnsItsVector(t *testing.T) {
 }
 
 func ExampleSequencer() {
-	in := NewSequencer(false, make([]perdure.Clock, 2), mutation.Set{})
+	in := NewSequencer(perdure.ClockOneStep, make([]perdure.Clock, 2), mutation.Set{})
 	in.Offer(UpdatePart{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
 	again := in.Offer(UpdatePart{Slot: 1, Clock: 0, Incarnation: 1, Of: 1, Payload: []byte("deltas")})
 	for u := in.Next(); u != nil; u = in.Next() {
@@ -135,8 +135,9 @@ func ExampleSequencer() {
 
 // PendingBytes counts the parts of unapplied updates, and nothing else, however an update leaves the intake.
 func TestPendingBytes(t *testing.T) {
-	for _, twoStep := range []bool{false, true} {
-		in := NewSequencer(twoStep, []perdure.Clock{0, 0}, mutation.Set{})
+	for _, mode := range []perdure.ClockMode{perdure.ClockOneStep, perdure.ClockTwoStep} {
+		twoStep := mode == perdure.ClockTwoStep
+		in := NewSequencer(mode, []perdure.Clock{0, 0}, mutation.Set{})
 		in.SetCut(2)
 		offer := func(incarnation perdure.Incarnation, clock perdure.Clock, index, of, bytes int) {
 			t.Helper()

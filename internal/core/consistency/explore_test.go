@@ -22,7 +22,7 @@ const (
 
 // explored is one case: the events that may happen in it, and the mechanisms that are disabled.
 type explored struct {
-	twoStep   bool
+	mode      perdure.ClockMode
 	clocks    perdure.Clock
 	parts     int // parts per update
 	deaths    int // maximum number of deaths in one course
@@ -46,7 +46,8 @@ type holder struct {
 	alive       bool
 	first       perdure.Clock // the first clock that this process made itself
 	clock       perdure.Clock // the clock that it works on
-	staging     bool          // it has sent this clock's update and not ticked it
+	staging     bool          // two-step: it has sent this clock's update and not ticked it
+	ticked      perdure.Clock // atomic: clocks below this are ticked
 	fenced      [exploreShards]bool
 	decided     bool
 	start       perdure.Clock
@@ -115,7 +116,7 @@ func (w *world) key() string {
 	}
 	for i := range w.slots {
 		h := &w.slots[i]
-		num(int64(h.incarnation), int64(h.first), int64(h.clock), int64(h.start))
+		num(int64(h.incarnation), int64(h.first), int64(h.clock), int64(h.start), int64(h.ticked))
 		flags(h.alive, h.staging, h.decided)
 		flags(h.fenced[:]...)
 		flags(h.carried[:]...)
@@ -171,6 +172,10 @@ func (e *explored) steps(w *world) (next []step) {
 		case h.alive && h.staging && w.staged(i):
 			add(func(_ *explored, w *world) error { w.tick(i); return nil }, "slot %d ticks clock %d", i, h.clock)
 		}
+		if below := w.stagedBelow(i); h.alive && e.mode == perdure.ClockAtomic && below > h.ticked {
+			add(func(_ *explored, w *world) error { w.tickBelow(i, below); return nil },
+				"slot %d ticks its clocks below %d", i, below)
+		}
 		if h.alive && w.deaths > 0 {
 			add(func(_ *explored, w *world) error { w.deaths--; w.die(i); return nil }, "slot %d's process dies", i)
 		}
@@ -207,6 +212,15 @@ func (w *world) staged(slot int) bool {
 	})
 }
 
+// stagedBelow returns how many of a slot's clocks are staged on all shards, of those that its process has made.
+func (w *world) stagedBelow(slot int) perdure.Clock {
+	below := w.slots[slot].clock
+	for _, in := range w.shards {
+		below = min(below, in.Counts(perdure.Slot(slot)).Staged)
+	}
+	return below
+}
+
 // eachLink visits a slot's working connections.
 func (w *world) eachLink(slot int, f func(l *link)) {
 	for i := range w.links {
@@ -221,8 +235,8 @@ func (w *world) eachLink(slot int, f func(l *link)) {
 func (e *explored) stage(w *world, slot int) {
 	h := &w.slots[slot]
 	w.eachLink(slot, func(l *link) { e.send(h, l, h.clock, false) })
-	h.staging = e.twoStep
-	if !e.twoStep {
+	h.staging = e.mode == perdure.ClockTwoStep
+	if !h.staging {
 		h.clock++
 	}
 }
@@ -238,14 +252,20 @@ func (e *explored) send(h *holder, l *link, clock perdure.Clock, ticked bool) {
 
 func (w *world) tick(slot int) {
 	h := &w.slots[slot]
+	w.tickBelow(slot, h.clock+1)
+	h.staging = false
+	h.clock++
+}
+
+func (w *world) tickBelow(slot int, below perdure.Clock) {
+	h := &w.slots[slot]
 	w.eachLink(slot, func(l *link) {
 		l.way = append(l.way, message{
 			tick: true,
-			part: UpdatePart{Slot: perdure.Slot(slot), Clock: h.clock, Incarnation: h.incarnation},
+			part: UpdatePart{Slot: perdure.Slot(slot), Clock: below - 1, Incarnation: h.incarnation},
 		})
 	})
-	h.staging = false
-	h.clock++
+	h.ticked = below
 }
 
 // reconnect gives a slot a new connection to a shard, and sends what the shard reports as missing. Messages on the old
@@ -260,7 +280,7 @@ func (e *explored) reconnect(w *world, broken int) {
 		sent++
 	}
 	for c := max(h.first, n.Applied); c < sent; c++ {
-		ticked := e.twoStep && c < h.clock
+		ticked := e.mode.Ticks() && c < h.ticked
 		switch {
 		case c >= n.Staged:
 			e.send(h, &l, c, ticked)
@@ -288,13 +308,13 @@ func (e *explored) decide(w *world, slot int) error {
 	for _, in := range w.shards {
 		n := in.Counts(perdure.Slot(slot))
 		staged = min(staged, n.Staged)
-		if e.twoStep {
+		if e.mode.Ticks() {
 			start = max(start, n.Ticked)
 		} else {
 			start = min(start, n.Applied)
 		}
 	}
-	if e.twoStep && staged < start {
+	if e.mode.Ticks() && staged < start {
 		return fmt.Errorf("slot %d ticked clock %d, which is not staged on all shards", slot, start-1)
 	}
 	h.decided, h.start = true, start
@@ -303,7 +323,7 @@ func (e *explored) decide(w *world, slot int) error {
 
 func (w *world) begin(slot int) {
 	h := &w.slots[slot]
-	*h = holder{incarnation: h.incarnation, alive: true, first: h.start, clock: h.start}
+	*h = holder{incarnation: h.incarnation, alive: true, first: h.start, clock: h.start, ticked: h.start}
 	for s := range w.shards {
 		w.links = append(w.links, link{slot: slot, shard: s})
 	}
@@ -333,7 +353,7 @@ func (e *explored) pump(w *world, shard int) error {
 	for u := in.Next(); u != nil; u = in.Next() {
 		mine := &w.applied[shard][u.Slot]
 		together := 1
-		if e.twoStep && e.mutations == (mutation.Set{}) { // those of the round that Next has not returned yet
+		if e.mode == perdure.ClockTwoStep && e.mutations == (mutation.Set{}) { // those of the round that are left
 			together = exploreSlots - int(u.Slot)
 		}
 		if n := len(slices.Collect(in.Round(u))); n != together && e.mutations == (mutation.Set{}) {
@@ -346,14 +366,15 @@ func (e *explored) pump(w *world, shard int) error {
 			return fmt.Errorf("shard %d combines parts of two incarnations: %s", shard, u.Parts)
 		case int(u.Clock) != applications([]string{*mine}):
 			return fmt.Errorf("shard %d applies clock %d of slot %d after %s", shard, u.Clock, u.Slot, *mine)
-		case e.twoStep && (int(u.Slot) != at%exploreSlots || int(u.Clock) != at/exploreSlots):
+		case e.mode == perdure.ClockTwoStep && (int(u.Slot) != at%exploreSlots || int(u.Clock) != at/exploreSlots):
 			return fmt.Errorf("shard %d applies slot %d clock %d out of turn: %v", shard, u.Slot, u.Clock,
 				w.applied[shard])
 		}
 		*mine += string(u.Parts[0])
 	}
 	for slot, one := range w.applied[0] {
-		if two := w.applied[1][slot]; e.twoStep && !strings.HasPrefix(one, two) && !strings.HasPrefix(two, one) {
+		two := w.applied[1][slot]
+		if e.mode.Ticks() && !strings.HasPrefix(one, two) && !strings.HasPrefix(two, one) {
 			return fmt.Errorf("the shards apply different updates of slot %d: %s and %s", slot, one, two)
 		}
 	}
@@ -375,7 +396,7 @@ func (e *explored) finished(w *world) error {
 			return fmt.Errorf("stuck: shard %d has applied %v", s, w.applied[s])
 		}
 	}
-	if e.twoStep && w.applied[0] != w.applied[1] {
+	if e.mode.Ticks() && w.applied[0] != w.applied[1] {
 		return fmt.Errorf("the shards applied different updates: %v and %v", w.applied[0], w.applied[1])
 	}
 	return nil
@@ -385,7 +406,7 @@ func (e *explored) finished(w *world) error {
 func (e explored) explore() (states int, err error) {
 	w := &world{deaths: e.deaths, breaks: e.breaks}
 	for s := range w.shards {
-		w.shards[s] = NewSequencer(e.twoStep, make([]perdure.Clock, exploreSlots), e.mutations)
+		w.shards[s] = NewSequencer(e.mode, make([]perdure.Clock, exploreSlots), e.mutations)
 	}
 	for i := range w.slots {
 		w.slots[i].incarnation = 1
@@ -429,14 +450,17 @@ func (e explored) explore() (states int, err error) {
 // every course can finish.
 func TestExploreAll(t *testing.T) {
 	cases := []explored{
-		{twoStep: true, clocks: 2, parts: 1, deaths: 1},
-		{twoStep: true, clocks: 2, parts: 1, breaks: 1},
-		{twoStep: true, clocks: 1, parts: 2, deaths: 1},
-		{twoStep: false, clocks: 2, parts: 1, deaths: 1},
-		{twoStep: false, clocks: 2, parts: 1, breaks: 1},
+		{mode: perdure.ClockTwoStep, clocks: 2, parts: 1, deaths: 1},
+		{mode: perdure.ClockTwoStep, clocks: 2, parts: 1, breaks: 1},
+		{mode: perdure.ClockTwoStep, clocks: 1, parts: 2, deaths: 1},
+		{mode: perdure.ClockOneStep, clocks: 2, parts: 1, deaths: 1},
+		{mode: perdure.ClockOneStep, clocks: 2, parts: 1, breaks: 1},
+		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, deaths: 1},
+		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, breaks: 1},
+		{mode: perdure.ClockAtomic, clocks: 1, parts: 2, deaths: 1},
 	}
 	for _, e := range cases {
-		t.Run(fmt.Sprintf("two-step %v, %d clocks, %d parts, %d deaths, %d breaks", e.twoStep, e.clocks, e.parts,
+		t.Run(fmt.Sprintf("mode %v, %d clocks, %d parts, %d deaths, %d breaks", e.mode, e.clocks, e.parts,
 			e.deaths, e.breaks), func(t *testing.T) {
 			t.Parallel()
 			states, err := e.explore()
@@ -454,10 +478,13 @@ func TestExploreAll(t *testing.T) {
 // The explorer detects each disabled safety mechanism.
 func TestExplorerNoticesWeakening(t *testing.T) {
 	for _, e := range []explored{
-		{twoStep: true, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Staging: true}},
-		{twoStep: true, clocks: 2, parts: 1, breaks: 1, mutations: mutation.Set{ExactlyOnce: true}},
-		{twoStep: false, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{ExactlyOnce: true}},
-		{twoStep: true, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Fencing: true}},
+		{mode: perdure.ClockTwoStep, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Staging: true}},
+		{mode: perdure.ClockTwoStep, clocks: 2, parts: 1, breaks: 1, mutations: mutation.Set{ExactlyOnce: true}},
+		{mode: perdure.ClockOneStep, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{ExactlyOnce: true}},
+		{mode: perdure.ClockTwoStep, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Fencing: true}},
+		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Staging: true}},
+		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, breaks: 1, mutations: mutation.Set{ExactlyOnce: true}},
+		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Fencing: true}},
 	} {
 		_, err := e.explore()
 		if err == nil {

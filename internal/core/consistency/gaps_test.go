@@ -24,7 +24,7 @@ func applies(in *Sequencer) (list []string) {
 // With CountMissingAsLost, clocks missing below a decision's start become lost updates, in their slot's turn and held
 // back by cuts like all others. Lost updates remain lost when the slot dies again.
 func TestGaps(t *testing.T) {
-	in := NewSequencer(false, []perdure.Clock{4, 4}, mutation.Set{})
+	in := NewSequencer(perdure.ClockOneStep, []perdure.Clock{4, 4}, mutation.Set{})
 	in.CountMissingAsLost()
 	part := func(slot perdure.Slot, clock perdure.Clock, incarnation perdure.Incarnation) Outcome {
 		return in.Offer(UpdatePart{Slot: slot, Clock: clock, Incarnation: incarnation, Of: 1})
@@ -68,11 +68,13 @@ func TestGaps(t *testing.T) {
 	check("after the cut", "[-1:6 -1:7 -1:8 1:9]")
 }
 
-// Without CountMissingAsLost nothing is filled under one-step clocks. Under two-step clocks gaps are always filled.
+// Without CountMissingAsLost nothing is filled under one-step clocks. With ticks gaps are always filled.
 func TestGapsOfOthers(t *testing.T) {
-	for twoStep, want := range map[bool]string{false: "[]", true: "[0:0 -1:0 0:1 -1:1]"} {
-		in := NewSequencer(twoStep, []perdure.Clock{0, 0}, mutation.Set{})
-		if !twoStep {
+	for mode, want := range map[perdure.ClockMode]string{
+		perdure.ClockOneStep: "[]", perdure.ClockAtomic: "[-1:0 -1:1]", perdure.ClockTwoStep: "[0:0 -1:0 0:1 -1:1]",
+	} {
+		in := NewSequencer(mode, []perdure.Clock{0, 0}, mutation.Set{})
+		if mode != perdure.ClockTwoStep {
 			in.SetCut(0)
 		} else {
 			for c := range perdure.Clock(2) {
@@ -82,7 +84,7 @@ func TestGapsOfOthers(t *testing.T) {
 		in.Fence(1, 1)
 		in.Decide(1, 1, 2)
 		if got := fmt.Sprint(applies(in)); got != want {
-			t.Errorf("two steps %t: applied %s, want %s", twoStep, got, want)
+			t.Errorf("mode %v: applied %s, want %s", mode, got, want)
 		}
 	}
 }

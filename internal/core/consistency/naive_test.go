@@ -11,7 +11,7 @@ import (
 // naive is the obviously correct intake: it keeps everything that was received and not rejected. For every query it
 // recomputes from all of it the parts of an update and the next updates to apply.
 type naive struct {
-	twoStep  bool
+	mode     perdure.ClockMode
 	parts    int // parts per update
 	cut, end perdure.Clock
 	log      []entry
@@ -80,21 +80,21 @@ func (m *naive) version(slot perdure.Slot, clock perdure.Clock) *version {
 				v.parts[e.part.Index] = string(e.part.Payload)
 			}
 			v.said = v.said || e.part.Ticked
-			v.ticked = v.whole() && (v.said || v.ticked || !m.twoStep)
+			v.ticked = v.whole() && (v.said || v.ticked || !m.mode.Ticks())
 		case tickEntry:
-			if mine && v.whole() {
+			if v.whole() && clock+v.clocks-1 <= e.part.Clock {
 				v.ticked = true
 			}
 		case fenceEntry:
-			if !v.whole() || !m.twoStep {
+			if !v.whole() || !m.mode.Ticks() {
 				v = nil
 			}
 		case decideEntry:
-			if clock >= e.start || !m.twoStep {
+			if clock >= e.start || !m.mode.Ticks() {
 				v = nil
 				continue
 			}
-			if v == nil {
+			if v == nil || clock+v.clocks > e.start {
 				v = &version{clocks: 1, lost: true}
 			}
 			v.ticked = true
@@ -113,6 +113,8 @@ func (m *naive) fence(slot perdure.Slot) (least perdure.Incarnation) {
 	return least
 }
 
+func (m *naive) inRounds() bool { return m.mode == perdure.ClockTwoStep }
+
 // judge returns the verdict that the intake must give for a part, and keeps the part if it counts.
 func (m *naive) judge(p UpdatePart) Outcome {
 	switch {
@@ -124,7 +126,7 @@ func (m *naive) judge(p UpdatePart) Outcome {
 		return Torn
 	}
 	last := p.until() - 1
-	if many := last > p.Clock; many && (m.twoStep || m.end > 0 && last >= m.end || m.cut > p.Clock && m.cut <= last) {
+	if last > p.Clock && (m.inRounds() || m.end > 0 && last >= m.end || m.cut > p.Clock && m.cut <= last) {
 		return Torn
 	}
 	for c := m.counts[p.Slot]; c < p.Clock; {
@@ -134,7 +136,7 @@ func (m *naive) judge(p UpdatePart) Outcome {
 			return Duplicate
 		case within:
 			return Torn
-		case !before.whole() || !before.ticked:
+		case !before.whole() || m.inRounds() && !before.ticked:
 			return Gap
 		}
 		c += before.clocks
@@ -158,15 +160,22 @@ func (m *naive) judge(p UpdatePart) Outcome {
 
 // judgeTick is judge for a tick.
 func (m *naive) judgeTick(slot perdure.Slot, incarnation perdure.Incarnation, clock perdure.Clock) Outcome {
-	v := m.version(slot, clock)
 	switch {
 	case incarnation < m.fence(slot):
 		return Fenced
 	case m.end > 0 && clock >= m.end, clock < m.counts[slot]:
 		return Duplicate
-	case !v.whole():
-		return Gap
-	case v.ticked:
+	}
+	var v *version
+	for c := m.counts[slot]; c <= clock; c += v.clocks {
+		switch v = m.version(slot, c); {
+		case !v.whole():
+			return Gap
+		case c+v.clocks > clock+1:
+			return Torn
+		}
+	}
+	if v.ticked {
 		return Duplicate
 	}
 	m.log = append(m.log, entry{kind: tickEntry, part: UpdatePart{Slot: slot, Clock: clock}})
@@ -174,17 +183,17 @@ func (m *naive) judgeTick(slot perdure.Slot, incarnation perdure.Incarnation, cl
 }
 
 // apply applies everything that may be applied: under two-step clocks a clock's updates in slot order once all slots
-// have ticked it, otherwise every complete update.
+// have ticked it, otherwise every complete or, with ticks, ticked update.
 func (m *naive) apply() {
 	for {
 		least, next := slices.Min(m.counts), -1
 		for slot, c := range m.counts {
 			v := m.version(perdure.Slot(slot), c)
 			ready := v.whole() && v.ticked && (m.cut <= 0 || c < m.cut) && (m.end <= 0 || c < m.end)
-			if m.twoStep && c == least && !ready {
+			if m.inRounds() && c == least && !ready {
 				return
 			}
-			if next < 0 && ready && (!m.twoStep || c == least) {
+			if next < 0 && ready && (!m.inRounds() || c == least) {
 				next = slot
 			}
 		}
@@ -209,7 +218,7 @@ func (m *naive) howFar(slot perdure.Slot) protocol.Counts {
 	n := protocol.Counts{Applied: m.counts[slot], Ticked: m.counts[slot], Staged: m.counts[slot]}
 	for v := m.version(slot, n.Staged); v.whole(); v = m.version(slot, n.Staged) {
 		n.Staged += v.clocks
-		if v.ticked {
+		if v.ticked && n.Ticked == n.Staged-v.clocks {
 			n.Ticked = n.Staged
 		}
 	}

@@ -15,10 +15,10 @@ type orderCache struct {
 	minClock perdure.Clock // MinClock
 	at       int           // number of slots included in MinClock that have exactly this count
 
-	// With ticks: among the slots that participate in the round of clock least, those below ready may be applied, and
-	// those below next have been.
+	// Under two-step clocks: among the slots that participate in the round of clock least, those below ready may be
+	// applied, and those below next have been.
 	ready, next int
-	// Without ticks: slots whose next update may have become ready, in order.
+	// Otherwise: slots whose next update may have become ready, in order.
 	candidates []int
 }
 
@@ -43,7 +43,7 @@ func (in *Sequencer) refreshOrder() *orderCache {
 				t.at++
 			}
 		}
-		if !in.twoStep && len(in.slots[i].pending) > 0 {
+		if !in.inRounds() && len(in.slots[i].pending) > 0 {
 			t.candidates = append(t.candidates, i)
 		}
 	}
@@ -56,7 +56,7 @@ func (in *Sequencer) counts(slot int) bool {
 	return !in.hasLeft(slot) && !(in.mutations.Joins && in.intervals[slot].From > 0)
 }
 
-// addCandidate records that the next update of a slot may have become ready. It is used without ticks only.
+// addCandidate records that the next update of a slot may have become ready. It is not used under two-step clocks.
 func (t *orderCache) addCandidate(slot int) {
 	if at, is := slices.BinarySearch(t.candidates, slot); !is {
 		t.candidates = slices.Insert(t.candidates, at, slot)
@@ -76,7 +76,7 @@ func (in *Sequencer) advance(slot int, to perdure.Clock) {
 
 // slot returns the slot whose update comes next, or -1.
 func (t *orderCache) slot(in *Sequencer) int {
-	if !in.twoStep {
+	if !in.inRounds() {
 		for len(t.candidates) > 0 {
 			if in.ready(t.candidates[0]) {
 				return t.candidates[0]

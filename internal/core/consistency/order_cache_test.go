@@ -29,11 +29,11 @@ func (in *Sequencer) leastOf() perdure.Clock {
 func (in *Sequencer) nextOf() int {
 	next, least := -1, in.leastOf()
 	for i := range in.slots {
-		if in.twoStep && (in.applied[i] != least || in.hasLeft(i)) {
+		if in.inRounds() && (in.applied[i] != least || in.hasLeft(i)) {
 			continue
 		}
 		switch ready := in.ready(i); {
-		case in.twoStep && !ready:
+		case in.inRounds() && !ready:
 			return -1
 		case ready && next < 0:
 			next = i
@@ -46,7 +46,7 @@ func (in *Sequencer) nextOf() int {
 func TestTurn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.IntRange(1, 5).Draw(t, "slots")
-		in := NewSequencer(rapid.Bool().Draw(t, "twoStep"), make([]perdure.Clock, slots), mutation.Set{
+		in := NewSequencer(rapid.SampledFrom(modes).Draw(t, "mode"), make([]perdure.Clock, slots), mutation.Set{
 			Joins: rapid.IntRange(0, 9).Draw(t, "weak") == 0,
 		})
 		if rapid.Bool().Draw(t, "gaps") {
@@ -92,7 +92,7 @@ func TestTurn(t *testing.T) {
 				}
 				in.SetMembership(membershipVersion, intervals)
 			case 12:
-				in.SetTwoStep(rapid.Bool().Draw(t, "twoStep"))
+				in.SetMode(rapid.SampledFrom(modes).Draw(t, "mode"))
 			case 13:
 				st := in.State()
 				gaps := in.gaps

@@ -28,7 +28,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// scriptIntake parses "new slots=2 [two-step] [applied=(3,4)] [cut=K] [end=K]".
+// scriptIntake parses "new slots=2 [two-step | atomic] [applied=(3,4)] [cut=K] [end=K]".
 func scriptIntake(t *testing.T, d *datadriven.TestData) *Sequencer {
 	slots, cut, end := 2, 0, 0
 	d.MaybeScanArgs(t, "slots", &slots)
@@ -43,7 +43,14 @@ func scriptIntake(t *testing.T, d *datadriven.TestData) *Sequencer {
 			applied[i] = perdure.Clock(n)
 		}
 	}
-	in := NewSequencer(d.HasArg("two-step"), applied, mutation.Set{})
+	mode := perdure.ClockOneStep
+	switch {
+	case d.HasArg("two-step"):
+		mode = perdure.ClockTwoStep
+	case d.HasArg("atomic"):
+		mode = perdure.ClockAtomic
+	}
+	in := NewSequencer(mode, applied, mutation.Set{})
 	in.SetCut(perdure.Clock(cut))
 	in.SetEnd(perdure.Clock(end))
 	return in

@@ -65,7 +65,7 @@ const (
 //   - No update of a clock outside its slot's membership interval is ever applied. A slot that has done the last clock
 //     of its interval is not waited for.
 type Sequencer struct {
-	twoStep           bool
+	mode              perdure.ClockMode
 	gaps              bool // under any model: clocks missing below a decision's start count as lost
 	mutations         mutation.Set
 	cut               perdure.Clock // the next cut; ≤ 0: none
@@ -86,12 +86,14 @@ type slotQueue struct {
 	bytes       int64 // size of pending
 }
 
-// NewSequencer returns the intake of a shard with the given applied vector, which it copies. With twoStep, a clock is
-// first staged, and applied in slot order once all slots have ticked it. Otherwise an update is applied as soon as it
-// is complete.
-func NewSequencer(twoStep bool, applied []perdure.Clock, mutations mutation.Set) *Sequencer {
+// NewSequencer returns the intake of a shard with the given applied vector, which it copies. The updates of a two-step
+// clock are applied in slot order.
+func NewSequencer(mode perdure.ClockMode, applied []perdure.Clock, mutations mutation.Set) *Sequencer {
+	if mutations.Staging {
+		mode = perdure.ClockOneStep
+	}
 	return &Sequencer{
-		twoStep:   twoStep && !mutations.Staging,
+		mode:      mode,
 		mutations: mutations,
 		applied:   slices.Clone(applied),
 		intervals: make([]protocol.Interval, len(applied)),
@@ -134,18 +136,24 @@ func (in *Sequencer) hasLeft(slot int) bool {
 	return until > 0 && in.applied[slot] >= until
 }
 
-// SetTwoStep sets whether clocks are staged before they are ticked. It must be called before the first update.
-func (in *Sequencer) SetTwoStep(twoStep bool) {
+// SetMode sets the mode of clocks. It must be called before the first update.
+func (in *Sequencer) SetMode(mode perdure.ClockMode) {
 	in.order.forget()
-	in.twoStep = twoStep && !in.mutations.Staging
+	in.mode = mode
+	if in.mutations.Staging {
+		in.mode = perdure.ClockOneStep
+	}
 }
 
 // CountMissingAsLost declares that clocks missing below a decision's start will never be sent, so they count as lost.
-// Under two-step clocks this is always so.
+// Of ticked clocks this is always so.
 func (in *Sequencer) CountMissingAsLost() { in.gaps = true }
 
-// TwoStep reports whether clocks are staged before they are ticked.
-func (in *Sequencer) TwoStep() bool { return in.twoStep }
+// Mode returns the mode of clocks.
+func (in *Sequencer) Mode() perdure.ClockMode { return in.mode }
+
+// inRounds reports whether an update waits for those of the other slots.
+func (in *Sequencer) inRounds() bool { return in.mode == perdure.ClockTwoStep }
 
 // SetCut sets the next cut: updates of clocks ≥ cut wait until it is moved. A cut ≤ 0 means none.
 func (in *Sequencer) SetCut(cut perdure.Clock) {
@@ -195,7 +203,7 @@ func (in *Sequencer) Offer(p UpdatePart) Outcome {
 	before := u.bytes
 	decision = in.put(u, p)
 	s.bytes += u.bytes - before
-	if !in.twoStep {
+	if !in.inRounds() {
 		in.order.addCandidate(int(p.Slot))
 	}
 	return decision
@@ -207,7 +215,7 @@ func (p *UpdatePart) until() perdure.Clock { return p.Clock + perdure.Clock(max(
 // not consider pending updates.
 func (in *Sequencer) tears(p *UpdatePart) bool {
 	last := p.until() - 1
-	return p.Clock < in.applied[p.Slot] || in.twoStep && last > p.Clock || in.isPastEnd(p.Slot, last) ||
+	return p.Clock < in.applied[p.Slot] || in.inRounds() && last > p.Clock || in.isPastEnd(p.Slot, last) ||
 		in.HeldByCut(last) && !in.HeldByCut(p.Clock)
 }
 
@@ -231,7 +239,7 @@ func (in *Sequencer) find(s *slotQueue, p *UpdatePart) (*Update, Outcome) {
 		}
 		return nil, Torn
 	}
-	if n := len(s.pending); p.Clock > next || n > 0 && !s.pending[n-1].done(in.twoStep) {
+	if n := len(s.pending); p.Clock > next || n > 0 && !s.pending[n-1].done(in.inRounds()) {
 		return nil, Gap
 	}
 	u := in.newUpdate(p.Slot, p.Clock, p.until()-p.Clock)
@@ -306,7 +314,7 @@ func (in *Sequencer) put(u *Update, p UpdatePart) Outcome {
 		u.received++
 		decision = Kept
 	}
-	u.ticked = u.complete() && (u.tick || !in.twoStep)
+	u.ticked = u.complete() && (u.tick || !in.mode.Ticks())
 	return decision
 }
 
@@ -339,24 +347,34 @@ func (u *Update) Last() perdure.Clock { return u.until() - 1 }
 func (u *Update) complete() bool { return u.Lost || u.of > 0 && u.received == u.of }
 
 // done reports whether the next clock's update may follow.
-func (u *Update) done(twoStep bool) bool { return u.complete() && (u.ticked || !twoStep) }
+func (u *Update) done(inRounds bool) bool { return u.complete() && (u.ticked || !inRounds) }
 
-// Tick marks a staged update as decided: it is staged on all shards, and will be applied.
+// Tick marks the slot's staged updates up to a clock as decided: they are staged on all shards, and will be applied. No
+// update may have clocks on both sides.
 func (in *Sequencer) Tick(slot perdure.Slot, incarnation perdure.Incarnation, clock perdure.Clock) Outcome {
 	s := &in.slots[slot]
-	at := int(clock - in.applied[slot])
 	switch {
 	case incarnation < s.incarnation && !in.mutations.Fencing:
 		return Fenced
-	case at < 0 || in.isPastEnd(slot, clock):
-		return Duplicate
-	case at >= len(s.pending) || !s.pending[at].complete():
-		return Gap
-	case s.pending[at].ticked:
+	case clock < in.applied[slot] || in.isPastEnd(slot, clock):
 		return Duplicate
 	}
-	s.pending[at].ticked = true
-	if !in.twoStep {
+	n := 0 // updates to tick
+	for until := in.applied[slot]; until <= clock; n++ {
+		if n == len(s.pending) || !s.pending[n].complete() {
+			return Gap
+		}
+		if until = s.pending[n].until(); until > clock+1 {
+			return Torn
+		}
+	}
+	if s.pending[n-1].ticked {
+		return Duplicate
+	}
+	for _, u := range s.pending[:n] {
+		u.ticked = true
+	}
+	if !in.inRounds() {
 		in.order.addCandidate(int(slot))
 	}
 	return Kept
@@ -383,10 +401,11 @@ func (in *Sequencer) Next() *Update {
 }
 
 // Round yields the updates of u's round in the order in which Next returns them: u, which Next has just returned as the
-// first of its round, and the other slots' updates of the same clock. Without ticks, each update is a round of its own.
+// first of its round, and the other slots' updates of the same clock. Except under two-step clocks, each update is a
+// round of its own.
 func (in *Sequencer) Round(u *Update) iter.Seq[*Update] {
 	return func(yield func(*Update) bool) {
-		if !yield(u) || !in.twoStep {
+		if !yield(u) || !in.inRounds() {
 			return
 		}
 		for i := range in.slots {
@@ -444,7 +463,7 @@ func (in *Sequencer) Fence(slot perdure.Slot, incarnation perdure.Incarnation) {
 	in.order.forget()
 	s.incarnation = incarnation
 	s.pending = slices.DeleteFunc(s.pending, func(u *Update) bool {
-		return !u.complete() || !in.twoStep && !u.Lost
+		return !u.complete() || !in.mode.Ticks() && !u.Lost
 	})
 	s.count()
 }
@@ -471,16 +490,19 @@ func (in *Sequencer) Decide(slot perdure.Slot, incarnation perdure.Incarnation, 
 	}
 	in.order.forget()
 	s.decided = incarnation
-	keep := min(max(int(start-in.applied[slot]), 0), len(s.pending))
-	for !in.twoStep && keep > 0 && !s.pending[keep-1].Lost { // lost updates come first, and cover one clock each
-		keep--
+	keep, next := 0, in.applied[slot]
+	for _, u := range s.pending {
+		if u.until() > start || !in.mode.Ticks() && !u.Lost { // lost updates come first
+			break
+		}
+		keep, next = keep+1, u.until()
 	}
 	s.pending = s.pending[:keep]
 	s.count()
 	for _, u := range s.pending {
 		u.ticked = true
 	}
-	for c := in.applied[slot] + perdure.Clock(keep); (in.twoStep || in.gaps) && c < start; c++ {
+	for c := next; (in.mode.Ticks() || in.gaps) && c < start; c++ {
 		s.pending = append(s.pending, &Update{
 			Slot: slot, Clock: c, Clocks: 1, Incarnation: incarnation, Lost: true,
 			ticked: true,

@@ -12,6 +12,7 @@ import (
 // State is the complete state of a Sequencer as plain data. A replica of the shard needs it in addition to the rows.
 type State struct {
 	TwoStep           bool                `json:"two_step"`
+	Atomic            bool                `json:"atomic,omitempty"` // the mode is perdure.ClockAtomic
 	Cut               perdure.Clock       `json:"cut"`
 	End               perdure.Clock       `json:"end"`
 	Applied           []perdure.Clock     `json:"applied"`
@@ -44,7 +45,8 @@ type UpdateState struct {
 // State returns a copy of the intake's state, including payloads.
 func (in *Sequencer) State() State {
 	st := State{
-		TwoStep: in.twoStep, Cut: in.cut, End: in.end, Applied: slices.Clone(in.applied),
+		TwoStep: in.inRounds(), Atomic: in.mode == perdure.ClockAtomic, Cut: in.cut, End: in.end,
+		Applied:           slices.Clone(in.applied),
 		MembershipVersion: in.membershipVersion,
 		Intervals:         slices.Clone(in.intervals),
 	}
@@ -75,7 +77,14 @@ func (in *Sequencer) State() State {
 
 // Restore returns an intake with the given state. It keeps the state's payloads.
 func Restore(st *State, mutations mutation.Set) *Sequencer {
-	in := NewSequencer(st.TwoStep, st.Applied, mutations)
+	mode := perdure.ClockOneStep
+	switch {
+	case st.TwoStep:
+		mode = perdure.ClockTwoStep
+	case st.Atomic:
+		mode = perdure.ClockAtomic
+	}
+	in := NewSequencer(mode, st.Applied, mutations)
 	in.cut, in.end = st.Cut, st.End
 	in.membershipVersion, in.intervals = st.MembershipVersion, slices.Clone(st.Intervals)
 	for i := range st.Slots {

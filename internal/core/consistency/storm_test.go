@@ -14,7 +14,7 @@ import (
 // storm is a random course of events for one shard. It is plain data: rapid generates and shrinks it, and a negative
 // control selects it by number.
 type storm struct {
-	TwoStep bool
+	Mode    perdure.ClockMode
 	Slots   int
 	Parts   int           // parts per update
 	Streams bool          // parts are sent before their number is known
@@ -59,7 +59,7 @@ func storms(parts int) *rapid.Generator[storm] {
 	})
 	return rapid.Custom(func(t *rapid.T) storm {
 		return storm{
-			TwoStep: rapid.Bool().Draw(t, "twoStep"),
+			Mode:    rapid.SampledFrom(modes).Draw(t, "mode"),
 			Slots:   rapid.IntRange(1, 3).Draw(t, "slots"),
 			Parts:   rapid.IntRange(1, parts).Draw(t, "parts"),
 			Streams: rapid.Bool().Draw(t, "streams"),
@@ -70,6 +70,8 @@ func storms(parts int) *rapid.Generator[storm] {
 		}
 	})
 }
+
+var modes = []perdure.ClockMode{perdure.ClockOneStep, perdure.ClockAtomic, perdure.ClockTwoStep}
 
 // message is in transit to the shard.
 type message struct {
@@ -102,8 +104,8 @@ type course struct {
 
 // run plays a storm, then lets it calm down, and returns the first error.
 func (s storm) run(mutations mutation.Set) error {
-	c := &course{storm: s, in: NewSequencer(s.TwoStep, make([]perdure.Clock, s.Slots), mutations)}
-	c.naive = naive{twoStep: s.TwoStep, parts: s.Parts, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
+	c := &course{storm: s, in: NewSequencer(s.Mode, make([]perdure.Clock, s.Slots), mutations)}
+	c.naive = naive{mode: s.Mode, parts: s.Parts, cut: s.Every, counts: make([]perdure.Clock, s.Slots)}
 	c.in.SetCut(s.Every)
 	c.procs = make([]process, s.Slots)
 	for i := range c.procs {
@@ -124,19 +126,27 @@ func (c *course) do(d deed) error {
 	p := &c.procs[slot]
 	switch d.Kind {
 	case send:
-		if !p.silent && (!c.TwoStep || p.clock == p.ticked) {
+		if !p.silent && (c.Mode != perdure.ClockTwoStep || p.clock == p.ticked) {
 			until := c.choose(slot, d.B)
 			c.sendParts(slot, piece{p.clock, until})
 			p.sent = append(p.sent, piece{p.clock, until})
 			p.clock = until
 		}
 	case tick:
-		if c.TwoStep && !p.silent && p.ticked < p.clock && c.in.Counts(perdure.Slot(slot)).Staged > p.ticked {
+		if !c.Mode.Ticks() || p.silent {
+			return nil
+		}
+		before, staged := p.ticked, c.in.Counts(perdure.Slot(slot)).Staged
+		for _, of := range p.sent { // one update or more
+			if of.from == p.ticked && of.until <= staged && (p.ticked == before || d.B%2 == 1) {
+				p.ticked = of.until
+			}
+		}
+		if p.ticked > before {
 			c.way = append(c.way, message{
 				tick: true,
-				part: UpdatePart{Slot: perdure.Slot(slot), Clock: p.ticked, Incarnation: p.incarnation},
+				part: UpdatePart{Slot: perdure.Slot(slot), Clock: p.ticked - 1, Incarnation: p.incarnation},
 			})
-			p.ticked++
 		}
 	case deliver, double:
 		if len(c.way) == 0 {
@@ -183,7 +193,7 @@ func (c *course) do(d deed) error {
 func (c *course) choose(slot, choice int) perdure.Clock {
 	p := &c.procs[slot]
 	until := p.clock + 1
-	for ; c.Merges && !c.TwoStep && p.clock >= p.merges && choice%4 > 0; choice-- {
+	for ; c.Merges && c.Mode != perdure.ClockTwoStep && p.clock >= p.merges && choice%4 > 0; choice-- {
 		if c.Every > 0 && until%c.Every == 0 || until == c.naive.end {
 			break
 		}
@@ -204,7 +214,7 @@ func (c *course) sendParts(slot int, of piece) {
 		c.way = append(c.way, message{part: UpdatePart{
 			Slot: perdure.Slot(slot), Clock: clock, Clocks: int(of.until - clock), Incarnation: p.incarnation, Index: i,
 			Of:     n,
-			Ticked: c.TwoStep && clock < p.ticked, Payload: []byte(payload),
+			Ticked: c.Mode.Ticks() && clock < p.ticked, Payload: []byte(payload),
 		}})
 	}
 }
@@ -219,7 +229,7 @@ func (c *course) resend(slot int) {
 		if of.from < p.ticked {
 			c.way = append(c.way, message{
 				tick: true,
-				part: UpdatePart{Slot: perdure.Slot(slot), Clock: of.from, Incarnation: p.incarnation},
+				part: UpdatePart{Slot: perdure.Slot(slot), Clock: of.until - 1, Incarnation: p.incarnation},
 			})
 		}
 	}
@@ -272,7 +282,7 @@ func (c *course) die(slot int) {
 	})
 }
 
-// decide settles a fenced slot as the counts of other shards might require. Under two-step clocks, another shard may
+// decide settles a fenced slot as the counts of other shards might require. With ticks, another shard may
 // have seen one more tick, or may have lost its rows, so that this one is ahead. Otherwise another shard may have
 // applied less.
 func (c *course) decide(slot, choice int) {
@@ -283,8 +293,15 @@ func (c *course) decide(slot, choice int) {
 	n := c.in.Counts(s)
 	start := n.Applied
 	switch {
-	case c.TwoStep:
-		start = n.Ticked + perdure.Clock(choice%2)
+	case c.Mode.Ticks():
+		if start = n.Ticked; choice%2 == 1 {
+			start++
+			for _, u := range c.in.Pending(s) {
+				if u.Clock == n.Ticked && u.complete() {
+					start = u.until()
+				}
+			}
+		}
 		if c.naive.end > 0 {
 			start = min(start, max(c.naive.end, n.Ticked))
 		}

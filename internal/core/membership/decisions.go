@@ -48,11 +48,10 @@ func silenceConsequence(guest, server bool) string {
 }
 
 // DecideStart returns the clock from which a dead slot's next process continues, given every shard's fence of the slot.
-// Under two-step clocks: if any shard has seen the tick of a clock, all shards apply that clock; otherwise the staged
-// updates are dropped and the clock is redone. Without two-step clocks, it is the lowest count of all shards except
-// those in short, unless short contains all. It is never below least. torn reports that a shard has lost its part of a
-// clock that counts: its staged count does not reach the start.
-func DecideStart(fences []protocol.Fence, twoStep bool, least perdure.Clock, short []perdure.ShardID) (
+// With ticks: if any shard has seen the tick of a clock, all shards apply that clock; otherwise the staged updates are
+// dropped and the clock is redone. Without ticks, it is the lowest count of all shards except those in short, unless
+// short contains all. It is never below least. torn reports that a shard has lost its part of a clock below the start.
+func DecideStart(fences []protocol.Fence, ticks bool, least perdure.Clock, short []perdure.ShardID) (
 	start perdure.Clock, torn bool,
 ) {
 	start, staged, judged := least, fences[0].Counts.Staged, false
@@ -60,7 +59,7 @@ func DecideStart(fences []protocol.Fence, twoStep bool, least perdure.Clock, sho
 		n := &fences[i].Counts
 		staged = min(staged, n.Staged)
 		switch {
-		case twoStep:
+		case ticks:
 			start = max(start, n.Ticked)
 		case len(short) < len(fences) && slices.Contains(short, perdure.ShardID(i)):
 		case !judged:
@@ -70,7 +69,7 @@ func DecideStart(fences []protocol.Fence, twoStep bool, least perdure.Clock, sho
 		}
 	}
 	start = max(start, least)
-	return start, twoStep && staged < start
+	return start, ticks && staged < start
 }
 
 // clockBase completes, in place, the initial applied vector of a lost shard. base contains each slot's acknowledged

@@ -155,7 +155,7 @@ func (f *JobRecord) Abandoned(slot int) bool {
 // Placed reports whether the shards have been assigned.
 func (f *JobRecord) Placed() bool { return f.View.Shards[0].Server >= 0 }
 
-// TwoStep reports whether clocks are staged on all shards before they are ticked.
+// TwoStep reports whether clocks are two-step clocks: all slots wait for each other.
 func (f *JobRecord) TwoStep() bool { return f.Job.TwoStep(f.View.Tables) }
 
 // SavesAtCuts reports whether the program of a slot, or of any, saves its state only in the clocks that end at a cut:

@@ -274,7 +274,7 @@ func (c *Core) AddTable(spec perdure.TableSpec) error {
 			return nil
 		}
 	}
-	if err := cmp.Or(spec.Validate(c.record.Job.Shards), c.record.Job.Recovery.ValidateTable(spec)); err != nil {
+	if err := cmp.Or(spec.Validate(c.record.Job.Shards), c.record.Job.ValidateTable(spec)); err != nil {
 		return fmt.Errorf("%w: %w", perdure.ErrRefused, err)
 	}
 	for i := range c.job.slots {

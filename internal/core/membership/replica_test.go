@@ -61,14 +61,14 @@ type entry struct {
 func (sh *fakeShard) serves() bool { return sh != nil && sh.in != nil }
 
 // begin creates a replica's initial rows, which contain seq updates.
-func (sh *fakeShard) begin(twoStep bool, origin []perdure.Clock, seq uint64) {
+func (sh *fakeShard) begin(mode perdure.ClockMode, origin []perdure.Clock, seq uint64) {
 	sh.copied, sh.origin, sh.originSeq, sh.seq = true, slices.Clone(origin), seq, seq
-	sh.in = sh.intake(twoStep, origin)
+	sh.in = sh.intake(mode, origin)
 	sh.cut = sh.in.MinClock()
 }
 
-func (sh *fakeShard) intake(twoStep bool, origin []perdure.Clock) *consistency.Sequencer {
-	in := consistency.NewSequencer(twoStep, origin, mutation.Set{})
+func (sh *fakeShard) intake(mode perdure.ClockMode, origin []perdure.Clock) *consistency.Sequencer {
+	in := consistency.NewSequencer(mode, origin, mutation.Set{})
 	if sh.partial {
 		in.CountMissingAsLost()
 	}
@@ -114,7 +114,7 @@ func (c *cluster) feed(shard int, sh *fakeShard, upTo int) {
 		for i := range raised {
 			raised[i] = max(raised[i], e.base[i])
 		}
-		sh.in = sh.intake(sh.in.TwoStep(), raised)
+		sh.in = sh.intake(sh.in.Mode(), raised)
 		for _, again := range sh.log[:sh.fed] {
 			feedEntry(sh.in, again)
 			c.pump(shard, sh)
@@ -132,7 +132,7 @@ func (sh *fakeShard) whole() *consistency.Sequencer {
 			}
 		}
 	}
-	in := sh.intake(sh.in.TwoStep(), origin)
+	in := sh.intake(sh.in.Mode(), origin)
 	for _, e := range sh.log {
 		feedEntry(in, e)
 		for u := in.Next(); u != nil; u = in.Next() {
@@ -230,7 +230,7 @@ func (c *cluster) send1(shard int, from, to *fakeShard, upTo int) {
 		return
 	}
 	if !to.copied {
-		to.begin(c.job.Consistency.TwoStep(), from.origin, from.originSeq)
+		to.begin(c.job.ClockMode(nil), from.origin, from.originSeq)
 	}
 	both := min(len(from.log), len(to.log))
 	if len(to.log) > len(from.log) || !slices.Equal(from.log[:both], to.log[:both]) {
@@ -331,7 +331,7 @@ func (c *cluster) restore(sh *fakeShard, v *protocol.View, shard int) {
 	if saved, is := c.saves[savedShard{v.Generation, shard, at}]; sv.Restored && is {
 		seq = saved
 	}
-	sh.begin(c.job.Consistency.TwoStep(), origin, seq)
+	sh.begin(c.job.ClockMode(nil), origin, seq)
 	sh.cut = at
 }
 

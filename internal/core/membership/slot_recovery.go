@@ -43,15 +43,16 @@ func (fa *slotRecovery) decide() (rollBack string) {
 }
 
 // decideSlot decides the last clock of a dead slot: see DecideStart. If a shard has lost a staged update that is
-// needed, the job rolls back, or, under a strategy that may lose rows, the shard counts the update as lost. goesOn
-// reports whether the job continues normally; if not, rollBack says why it must roll back, if that is so.
+// needed, the job rolls back, or, if the strategy may lose rows, the shard counts the update as lost. goesOn reports
+// whether the job continues normally; if not, rollBack says why it must roll back, if that is so.
 func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 	fences := fa.fences(slot, func(*protocol.Fence) bool { return true })
 	if fences == nil {
 		return "", true
 	}
 	p := &fa.record.Slots[slot]
-	start, torn := DecideStart(fences, fa.record.TwoStep(), p.LatestStart, p.UnknownShards)
+	ticks := fa.record.Job.ClockMode(fa.record.View.Tables).Ticks()
+	start, torn := DecideStart(fences, ticks && !fa.job.mutations.Staging, p.LatestStart, p.UnknownShards)
 	if torn {
 		why := "slot %d died during clock %d, and a shard lost the slot's update of that clock"
 		switch action := fa.job.strategy.OnTornClock(); action.Kind {
@@ -196,7 +197,7 @@ func (fa *slotRecovery) countLost(slot int, start perdure.Clock, fences []protoc
 		if !fa.job.mutations.Counting {
 			fa.rec.lost(slot, ledger.CountDecided(slot, start, fences))
 		}
-	} else if fa.record.TwoStep() {
+	} else if fa.record.Job.ClockMode(fa.record.View.Tables).Ticks() {
 		ledger.CountTorn(start, fences)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/protocol"
-	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // Check returns an error if the clock cannot end, because the program's Incs are not finite, or because a table that
@@ -95,14 +94,10 @@ func (b *Outbox) Send() {
 	}
 }
 
-// Stage reports whether the current clock is staged on all shards, so that Tick may be called.
+// Stage reports whether the current clock is staged on all shards, so that Ticks.Advance may be called.
 func (b *Outbox) Stage() bool {
 	for _, s := range b.shards {
-		staged := s.counts.Staged
-		if b.jobView.logs() {
-			staged = s.stream.clocks
-		}
-		if staged <= b.clock {
+		if b.ticks.staged(s) <= b.clock {
 			b.step(unstage)
 			return false
 		}
@@ -110,20 +105,6 @@ func (b *Outbox) Stage() bool {
 	b.step(stage)
 	return true
 }
-
-// Tick decides that the current clock will be applied on all shards, whatever happens to this process. All shards have
-// staged it. The caller must send TickFrame to each.
-func (b *Outbox) Tick() {
-	b.step(tick)
-	for _, s := range b.shards {
-		for _, u := range s.kept.from(b.clock) {
-			u.phase = Ticked
-		}
-	}
-}
-
-// TickFrame returns the frame that announces the current clock's Tick to a shard or its stream.
-func (b *Outbox) TickFrame(as wire.Header) wire.Frame { return tickFrame(as, b.clock) }
 
 // Next ends the clock and starts the next one.
 func (b *Outbox) Next() {
@@ -137,6 +118,7 @@ func (b *Outbox) ResetClock() {
 	b.step(turn)
 	if rolled {
 		b.clock = b.jobView.begin()
+		b.ticks.Start(b.clock)
 		return
 	}
 	for _, s := range b.shards {

@@ -22,8 +22,8 @@ type jobView struct {
 	// durable.
 	named []perdure.Clock
 
-	twoStep bool // a clock is first staged on all shards and then applied
-	adds    bool // the sum of two updates is equivalent to them
+	mode perdure.ClockMode
+	adds bool // the sum of two updates is equivalent to them
 }
 
 // setView handles a newer view.
@@ -33,13 +33,13 @@ func (t *jobView) setView(v protocol.View) {
 		t.named = append(t.named, v.Named)
 	}
 	t.named = slices.DeleteFunc(t.named, func(c perdure.Clock) bool { return c <= v.Durable })
-	t.twoStep = t.job.TwoStep(v.Tables)
+	t.mode = t.job.ClockMode(v.Tables)
 	t.adds = t.merges()
 }
 
 // merges reports whether the sum of two updates of this job is equivalent to the two updates.
 func (t *jobView) merges() bool {
-	if t.twoStep || t.job.Scales(t.view.Tables) && t.job.StaleScale != perdure.ScaleAverage {
+	if t.mode == perdure.ClockTwoStep || t.job.Scales(t.view.Tables) && t.job.StaleScale != perdure.ScaleAverage {
 		return false // other scales depend on the age of each clock
 	}
 	return !slices.ContainsFunc(t.view.Tables, func(t perdure.TableSpec) bool {

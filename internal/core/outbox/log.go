@@ -73,7 +73,9 @@ func (s *Shard) IsHolding() bool { return s.holding }
 
 // RecordLogged records that an update is in the log.
 func (s *Shard) RecordLogged(u *Update) {
+	before := s.outbox.ticks.staged(s)
 	s.stream.clocks = u.until()
+	s.outbox.ticks.stagedMore(s, before)
 	if slices.Contains(s.kept, u) {
 		u.logged = true
 		s.keep(-u.bytes)

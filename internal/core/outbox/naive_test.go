@@ -435,7 +435,7 @@ func (w *world) clock() error {
 		w.b.Send()
 		w.sendAll()
 	}
-	if w.b.TwoStep() {
+	if w.b.Mode() == perdure.ClockTwoStep {
 		if !w.b.Stage() {
 			return nil
 		}
@@ -444,12 +444,12 @@ func (w *world) clock() error {
 				return fmt.Errorf("clock %d is considered staged, but shard %d has %v", w.b.Clock(), s, v.s.counts)
 			}
 		}
-		w.b.Tick()
+		w.b.Ticks().Advance()
 		for _, v := range w.servers {
-			f := w.b.TickFrame(wire.Header{})
+			f, needed := w.b.Ticks().Frame(v.s, wire.Header{})
 			if w.logged() {
 				v.log = append(v.log, sent{Frame: f})
-			} else if v.open && !v.s.HasUnsent() {
+			} else if v.open && needed {
 				v.way = append(v.way, sent{Frame: f})
 			}
 		}

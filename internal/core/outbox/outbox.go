@@ -58,8 +58,9 @@ type Outbox struct {
 	jobView jobView
 	shards  []*Shard
 	tables  []*Table // by ID; nil: not used by the program
-	bounds  bool     // some table uses vap
-	last    bool     // the program has announced that no clock follows
+	ticks   Ticks
+	bounds  bool // some table uses vap
+	last    bool // the program has announced that no clock follows
 	prompt  perdure.Clock
 
 	saving saving
@@ -92,10 +93,12 @@ type saving struct {
 
 // New returns the outbox of a process that has not joined its job yet.
 func New(limits Limits) *Outbox {
-	return &Outbox{
+	b := &Outbox{
 		limits: limits, prompt: -1, spareLeft: limits.Spare,
 		jobView: jobView{slot: perdure.NoSlot, job: &perdure.JobSpec{}}, // a view may come without a valid welcome
 	}
+	b.ticks.outbox = b
+	return b
 }
 
 // Join sets the job and the slot of this process, or NoSlot if it has none.
@@ -141,6 +144,7 @@ func (b *Outbox) roll() {
 			counts: protocol.Counts{Staged: start, Ticked: start, Applied: start, Seen: start},
 		}
 	}
+	b.ticks.Start(start)
 	b.unacked, b.retained, b.cutWanted = 0, 0, false
 	b.saving = saving{}
 	b.endClock()
@@ -160,8 +164,8 @@ func (b *Outbox) retains() bool {
 	return b.jobView.traits.RetainsUpdates() && !b.limits.Mutations.Retention
 }
 
-// TwoStep reports whether a clock is first staged on all shards and then applied.
-func (b *Outbox) TwoStep() bool { return b.jobView.twoStep }
+// Mode returns the mode of the job's clocks.
+func (b *Outbox) Mode() perdure.ClockMode { return b.jobView.mode }
 
 // SetLast records whether the program is in its last clock, in which no update is held back.
 func (b *Outbox) SetLast(last bool) { b.last = last }

@@ -11,7 +11,8 @@ import (
 //	Open ─▶ Built ─▶ Sent ─────────────────▶ the next clock, Open
 //	                   └─▶ Staged ─▶ Ticked ─▶
 //
-// Only two-step clocks become Staged and Ticked. RolledBack and Over end a clock from any phase.
+// Only two-step clocks become Staged and Ticked. Under atomic clocks, updates become Ticked in later clocks. RolledBack
+// and Over end a clock from any phase.
 type Phase uint8
 
 // The phases.

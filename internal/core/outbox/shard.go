@@ -78,6 +78,7 @@ func (s *Shard) Opened(counts protocol.Counts, lost bool) {
 	} else if s.outbox.jobView.traits.Partial { // a restored shard accepts this process's instead
 		s.inherited = min(s.inherited, counts.Staged)
 	}
+	s.outbox.ticks.countBehind()
 	if sv := &s.outbox.saving; lost && sv.state != nil && s.id == s.outbox.jobView.home() {
 		sv.dirty = true
 	}
@@ -86,10 +87,12 @@ func (s *Shard) Opened(counts protocol.Counts, lost bool) {
 
 // Ack handles an acknowledgement: the counts of this slot's updates on the replica that is read from.
 func (s *Shard) Ack(counts protocol.Counts) {
+	before := s.outbox.ticks.staged(s)
 	s.counts = protocol.Counts{
 		Staged: max(s.counts.Staged, counts.Staged), Ticked: max(s.counts.Ticked, counts.Ticked),
 		Applied: max(s.counts.Applied, counts.Applied), Seen: max(s.counts.Seen, counts.Seen),
 	}
+	s.outbox.ticks.stagedMore(s, before)
 	s.dropSafe()
 }
 
@@ -198,6 +201,9 @@ func (s *Shard) OwesAnswer(minClock perdure.Clock) bool {
 		}
 		if s.outbox.jobView.logs() && !u.logged {
 			return false // the log should have answered
+		}
+		if s.outbox.jobView.mode == perdure.ClockAtomic && u.phase != Ticked {
+			return u.until() > s.counts.Staged && u.until() <= s.sentBelow
 		}
 		cut := s.outbox.jobView.cuts.From(minClock)
 		return u.phase >= Sent && (cut < 0 || u.clock < cut)

@@ -29,7 +29,7 @@ func (s *Shard) superseded() {
 				continue
 			}
 		}
-		if u.phase == Ticked || !s.outbox.jobView.twoStep {
+		if u.phase == Ticked || !s.outbox.jobView.mode.Ticks() {
 			newest = u
 		}
 	}

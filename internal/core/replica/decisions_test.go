@@ -37,7 +37,7 @@ func TestMendingComplete(t *testing.T) {
 		if c.told >= 0 {
 			m.reported.record(&Reader{Slot: 0, Incarnation: 1}, c.told)
 		}
-		in := consistency.NewSequencer(false, []perdure.Clock{5}, mutation.Set{})
+		in := consistency.NewSequencer(perdure.ClockOneStep, []perdure.Clock{5}, mutation.Set{})
 		if got := m.complete(&protocol.View{Slots: []protocol.SlotView{c.slot}, End: c.end}, in); got != c.whole {
 			t.Errorf("%s: complete: %v, want %v", c.name, got, c.whole)
 		}
@@ -95,7 +95,7 @@ func TestCutIsDue(t *testing.T) {
 		{"the end is not saved", true, false, 8, 5, 5, true},
 		{"the end is being written", true, true, 8, 5, 5, false},
 	} {
-		in := consistency.NewSequencer(false, []perdure.Clock{5}, mutation.Set{})
+		in := consistency.NewSequencer(perdure.ClockOneStep, []perdure.Clock{5}, mutation.Set{})
 		in.SetCut(c.cut)
 		cs := cuts{head: c.head, writes: c.writes, unsaved: c.unsaved, schedule: recovery.Schedule{End: c.end}}
 		if got := cs.due(in); got != c.want {
@@ -107,7 +107,7 @@ func TestCutIsDue(t *testing.T) {
 // A cut that a former head saves a second time is not counted again. Segments in a checkpoint are forgotten, later ones
 // are kept.
 func TestSegmentsAreKeptOnce(t *testing.T) {
-	in := consistency.NewSequencer(false, []perdure.Clock{8}, mutation.Set{})
+	in := consistency.NewSequencer(perdure.ClockOneStep, []perdure.Clock{8}, mutation.Set{})
 	cs := cuts{background: true, saves: true, left: 8, unsaved: 8, schedule: recovery.Schedule{Every: 4}}
 	cs.segments = []protocol.Segment{{Cut: 4}}
 	for range 2 {

@@ -207,6 +207,7 @@ func (r *Replica) Step(e *Entry, body []byte) (large bool) {
 		}
 		return r.handleOutcome(e, decision) && isNextLarge(r.State.intake, f.Slot)
 	case wire.KindTick:
+		r.State.keepOrder(f.Slot, f.Clock, &r.Readers)
 		r.handleOutcome(e, r.State.intake.Tick(f.Slot, f.Incarnation, f.Clock))
 		return false
 	}
@@ -245,7 +246,7 @@ func (r *Replica) handleOutcome(e *Entry, decision consistency.Outcome) bool {
 	if f.Kind == wire.KindUpdate {
 		s := &r.Readers.slots[f.Slot]
 		r.Readers.changed(f.Slot)
-		if last := f.Parts > 0 && f.Part == f.Parts-1; last && r.State.intake.TwoStep() {
+		if last := f.Parts > 0 && f.Part == f.Parts-1; last && r.State.intake.Mode().Ticks() {
 			s.staged = true
 		}
 	}

@@ -299,18 +299,24 @@ func (b *bench) copyOf() *bench {
 // Replicas with the same entries are equal, no matter when each settles, and whether it started with the entries or
 // with a snapshot of another replica.
 func TestReplicasAgree(t *testing.T) {
-	for _, model := range []string{"bsp", "ssp:1", "asp", "essp:2", "vap:2"} {
+	for _, model := range []string{"bsp", "ssp:1", "asp", "essp:2", "vap:2", "atomic"} {
+		atomic := model == "atomic"
+		if atomic {
+			model = "asp"
+		}
 		for seed := range uint64(20) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			const slots = 3
-			all := []*bench{newBench(t, model, "none", slots), newBench(t, model, "none", slots)}
+			with := func(s *Settings, _ *perdure.TableSpec) { s.Job.AtomicClocks = atomic }
+			all := []*bench{newBench(t, model, "none", slots, with), newBench(t, model, "none", slots, with)}
 			var staged, ticked [slots]perdure.Clock
 			for range 60 {
 				slot := perdure.Slot(random.IntN(slots))
-				row, twoStep := perdure.RowID(random.IntN(4)), all[0].State.intake.TwoStep()
+				row := perdure.RowID(random.IntN(4))
+				ticks := model == "bsp" || atomic && random.IntN(2) == 0
 				for _, b := range all {
 					switch {
-					case twoStep && staged[slot] > ticked[slot]:
+					case ticks && staged[slot] > ticked[slot]:
 						b.tick(slot, ticked[slot])
 					default:
 						b.update(slot, staged[slot], row)
@@ -319,7 +325,7 @@ func TestReplicasAgree(t *testing.T) {
 						b.Settle()
 					}
 				}
-				if twoStep && staged[slot] > ticked[slot] {
+				if ticks && staged[slot] > ticked[slot] {
 					ticked[slot]++
 				} else {
 					staged[slot]++

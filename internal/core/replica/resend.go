@@ -63,7 +63,15 @@ func (m *resendProgress) complete(v *protocol.View, in *consistency.Sequencer) b
 		}
 		slot := perdure.Slot(i)
 		ended, sent := m.reported.of(slot, v)
-		if !sent || i >= len(in.Applied()) || in.Counts(slot).Ticked < ended {
+		if !sent || i >= len(in.Applied()) {
+			return false
+		}
+		n := in.Counts(slot)
+		received := n.Ticked
+		if in.Mode() == perdure.ClockAtomic { // its last clocks may not be ticked, and were then not shown either
+			received = n.Staged
+		}
+		if received < ended {
 			return false
 		}
 	}

@@ -374,7 +374,7 @@ func TestSpeaks(t *testing.T) {
 		{"it has left", protocol.SlotView{Incarnation: 2, Settled: true, Left: true}, 2, false},
 	} {
 		a := ReaderSet{view: &protocol.View{Slots: []protocol.SlotView{c.slot}}}
-		a.grow(&State{intake: consistency.NewSequencer(false, []perdure.Clock{0}, mutation.Set{})})
+		a.grow(&State{intake: consistency.NewSequencer(perdure.ClockOneStep, []perdure.Clock{0}, mutation.Set{})})
 		a.slots[0].opened = c.opened
 		if got := a.hasProcess(0); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

@@ -51,7 +51,7 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 // fill sets the initial content, restored from a cut.
 func (st *State) fill(c Content, cut perdure.Clock) {
 	st.rows.parts, st.rows.states, st.rows.seq = c.Parts, c.States, c.Seq
-	st.intake = consistency.NewSequencer(false, c.Applied, st.mutations)
+	st.intake = consistency.NewSequencer(perdure.ClockOneStep, c.Applied, st.mutations)
 	st.updateTableSettings()
 	st.cuts.left = cut
 	st.intake.SetCut(st.cuts.schedule.After(cut))
@@ -61,7 +61,7 @@ func (st *State) fill(c Content, cut perdure.Clock) {
 // updateTableSettings updates the settings that depend on all tables together.
 func (st *State) updateTableSettings() {
 	specs := st.rows.specs()
-	st.intake.SetTwoStep(st.rows.job.TwoStep(specs))
+	st.intake.SetMode(st.rows.job.ClockMode(specs))
 	st.tail = st.rows.job.TailReads(specs)
 	st.rows.scales = st.rows.job.Scales(specs)
 	st.sums.of(st.rows.parts)
@@ -84,13 +84,13 @@ func (st *State) offer(f *wire.Frame, body []byte, to *ReaderSet) consistency.Ou
 	return decision
 }
 
-// keepOrder applies what may be applied before a slot's next update is taken. Without ticks, updates that become
-// applicable together are applied in the order of slots. Replicas take entries in batches of different sizes, and only
-// the order of the log is the same on all. The same holds for updates held back by a cut, because no log entry marks
-// the point where the shard resumes.
+// keepOrder applies what may be applied before a slot's next update or tick is taken. Except under two-step clocks,
+// updates that become applicable together are applied in the order of slots. Replicas take entries in batches of
+// different sizes, and only the order of the log is the same on all. The same holds for updates held back by a cut,
+// because no log entry marks the point where the shard resumes.
 func (st *State) keepOrder(slot perdure.Slot, clock perdure.Clock, to *ReaderSet) {
 	held := st.cuts.background && st.intake.HeldByCut(clock)
-	if (slot != st.taken || held) && !st.intake.TwoStep() {
+	if (slot != st.taken || held) && st.intake.Mode() != perdure.ClockTwoStep {
 		st.applyAll(to)
 	}
 	st.taken = slot

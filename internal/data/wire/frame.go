@@ -95,7 +95,7 @@ const (
 	// KindUpdate is worker → server: one part of an update of all clocks from clock up to below Until; Blocks payload;
 	// FlagTicked on a resend.
 	KindUpdate Kind = 20
-	KindTick   Kind = 21 // worker → server: apply the staged update of this clock; no payload
+	KindTick   Kind = 21 // worker → server: apply the staged updates up to this clock; no payload
 	KindAck    Kind = 22 // server → worker: Counts payload
 	KindLoad   Kind = 23 // worker → server: read the slot's state; header clock is the clock to work on
 	KindState  Kind = 24 // server → worker: the slot's state, as saved; FlagNone if there is none

@@ -72,7 +72,7 @@ func (sh *shard) sendMessageLocked(m *chain.LinkOutgoing) {
 	case later:
 		sh.sender.scheduleFlush()
 	case to == nil: // the chain requests it again when there is a connection
-	case m.Kind == chain.Entry && sh.link.Deferrable(&f, &sh.rep.State, sh.view):
+	case m.Kind == chain.Entry && sh.job.TwoStep(sh.view.Tables) && sh.link.Deferrable(&f, &sh.rep.State, sh.view):
 		sh.sender.sendDelayed(to, f)
 	default:
 		sh.sender.send(to, f)

@@ -176,7 +176,7 @@ func (st *EndedState) decide(slot perdure.Slot) error {
 	for i, sh := range st.shards {
 		fences[i] = protocol.Fence{Slot: slot, Counts: sh.rep.State.Counts(slot)}
 	}
-	start, torn := membership.DecideStart(fences, st.Job.TwoStep(st.Tables), 0, nil)
+	start, torn := membership.DecideStart(fences, st.Job.ClockMode(st.Tables).Ticks(), 0, nil)
 	if torn {
 		return fmt.Errorf("%w: some shards have clock %d of slot %d, but others have lost their part of it; restore a "+
 			"copy of the log", updatelog.ErrDamaged, start-1, slot)

@@ -30,6 +30,8 @@ type Flags struct {
 	TakeOver    string   `name:"take-over-after" group:"recovery" placeholder:"TIME"`
 	Zones       []string `group:"recovery" placeholder:"NAME"` // of the servers, round-robin
 
+	AtomicClocks bool `group:"consistency"`
+
 	Log     string      `group:"recovery" placeholder:"URL"` // as ParseLog reads it; "" means the default
 	Outage  OutageFlags `embed:""`
 	Suspend string      `name:"suspend-after" group:"outages" placeholder:"TIME"`
@@ -116,6 +118,7 @@ func (a *Flags) Job() (job perdure.JobSpec, err error) {
 	if job, err = shape.Parse(a.Workload); err != nil {
 		return job, err
 	}
+	job.AtomicClocks = a.AtomicClocks
 	job.NoReplace, job.StaleScale = a.NoReplace, perdure.StaleScale(a.Outage.StaleScale)
 	if job.MTBF, err = a.mtbf(); err != nil {
 		return job, err
