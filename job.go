@@ -255,9 +255,6 @@ func (j *JobSpec) validateAtomic() error {
 	case vap(j.Consistency) || slices.ContainsFunc(models, vap):
 		return fmt.Errorf("%w: atomic clocks do not work with vap, which limits the updates that are on their way; "+
 			"choose asp, ssp:S or essp:S, or omit --atomic-clocks", ErrUsage)
-	case j.OnOutage.Continue:
-		return fmt.Errorf("%w: atomic clocks do not work with --on-outage continue: a clock takes effect only when "+
-			"all shards have it, including unavailable ones; omit one of the two", ErrUsage)
 	}
 	return nil
 }

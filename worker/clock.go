@@ -79,7 +79,8 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		return l.out.Clock(), nil // another call has ended the clock in the meantime
 	}
 	if l.out.Phase() == outbox.Staged { // check the clock's phase: the view may no longer say two-step
-		l.tick()
+		l.out.Ticks().Current()
+		l.sendTicks()
 	}
 	l.out.Next()
 	l.setReadProgress()
@@ -105,14 +106,10 @@ func (l *locked) resetClock() perdure.Clock {
 	return l.out.Clock()
 }
 
-// tick lets the shards apply the clocks that all of them have staged. One that is not open gets the ticks later.
-func (l *locked) tick() {
-	ticks := l.out.Ticks()
-	if !ticks.Advance() {
-		return
-	}
+// sendTicks lets the shards apply the clocks that all have staged. One that is not open gets the ticks later.
+func (l *locked) sendTicks() {
 	for _, sh := range l.shards {
-		f, needed := ticks.Frame(sh.out, sh.as)
+		f, needed := l.out.Ticks().Frame(sh.out, sh.as)
 		switch {
 		case !needed:
 		case l.traits.UsesLog():

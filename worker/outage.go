@@ -75,7 +75,7 @@ func (c *Client) watch(ctx context.Context) {
 
 // observe updates the availability of a shard.
 func (l *locked) observe(sh *shardLink, now time.Time) {
-	if sh.outage.Unavailable() && sh.stuck {
+	if sh.stuck {
 		l.release(sh)
 		return
 	}
@@ -92,14 +92,27 @@ func (l *locked) observe(sh *shardLink, now time.Time) {
 	}
 }
 
+// outWith returns the shards that are unavailable if sh is. An atomic clock takes effect on all shards or on none.
+func (s links) outWith(sh *shardLink, mode perdure.ClockMode) links {
+	if mode == perdure.ClockAtomic {
+		return s
+	}
+	return links{sh}
+}
+
 // markAvailable records that a shard has shown that it is available, or that nothing indicates otherwise.
 func (l *locked) markAvailable(sh *shardLink, now outageTime) {
 	if back := l.outages.MarkAvailable(&sh.outage, now); !back {
 		return
 	}
-	sh.stuck = false
-	sh.out.SetUnavailable(false)
-	l.reads.MarkAvailable(sh.rows)
+	if _, out := l.outages.Outage(now); out && l.out.Mode() == perdure.ClockAtomic {
+		return
+	}
+	for _, other := range l.shards.outWith(sh, l.out.Mode()) {
+		other.stuck = false
+		other.out.SetUnavailable(false)
+		l.reads.MarkAvailable(other.rows)
+	}
 	l.cfg.Log.Info("a shard is available again", "shard", sh.id, "queued", sh.out.NumKept())
 	l.flushHeld(func(other *shardLink) bool { return other == sh })
 	l.waits.Wake()
@@ -108,12 +121,14 @@ func (l *locked) markAvailable(sh *shardLink, now outageTime) {
 // markUnavailable marks a shard as unavailable and continues without it.
 func (l *locked) markUnavailable(sh *shardLink) {
 	l.outages.MarkUnavailable(&sh.outage, l.outages.at(time.Now()))
-	sh.out.SetUnavailable(true)
 	if l.outages.cancelContext != nil {
 		l.outages.cancelContext()
 	}
 	l.cfg.Log.Warn("a shard is unavailable; continuing without it", "shard", sh.id)
-	l.release(sh)
+	for _, other := range l.shards.outWith(sh, l.out.Mode()) {
+		other.out.SetUnavailable(true)
+		l.release(other)
+	}
 	l.waits.Wake()
 }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -37,18 +38,13 @@ func (l *locked) setReadProgress() {
 }
 
 // read reads rows into dst, and returns the clocks of these rows. If e is not float32, servers round them.
-func (t *Table) read(
-	ctx context.Context, rows *wire.Rows, dst []float32, e perdure.Encoding,
-) (of reads.Clocks, err error) {
+func (t *Table) read(ctx context.Context, rows *wire.Rows, dst []float32, e perdure.Encoding) (reads.Clocks, error) {
 	l := t.c.lock()
 	defer t.c.mu.Unlock()
 	l.time.Begin(time.Now())
-	if err := t.awaitStart(ctx, l); err != nil {
-		return of, err
-	}
 	for {
-		if err := l.usable(); err != nil {
-			return of, err
+		if err := cmp.Or(t.awaitStart(ctx, l), l.usable()); err != nil {
+			return reads.Clocks{}, err
 		}
 		var call *reads.Call
 		if e == perdure.EncodingFloat32 {
@@ -60,7 +56,7 @@ func (t *Table) read(
 			if err := l.await(ctx, call, l.usable); l.cfg.readsOn(err) {
 				continue
 			} else if err != nil {
-				return of, err
+				return reads.Clocks{}, err
 			}
 		}
 		if of, again, err := call.End(rows); !again {

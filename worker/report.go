@@ -17,9 +17,8 @@ type Report struct {
 	TestRMSE     *float64      `json:"test_rmse,omitempty"`
 	Backlog      bool          `json:"backlog,omitempty"` // the evaluated rows lacked updates that existed
 	Untrained    *Untrained    `json:"untrained,omitempty"`
-	// Waited is for how long the program has waited for servers and other slots since its last report of it. From the
-	// first one on, only that counts as waiting. It is for programs that call the client in one thread while another
-	// one computes.
+	// Waited is how long the program has waited since its last report of it. From the first one on, only that counts as
+	// waiting, for programs that call the client in one thread while another one computes.
 	Waited *time.Duration `json:"waited_ns,omitempty"`
 }
 

@@ -269,8 +269,8 @@ func (l *locked) acknowledged(sh *shardLink, minClock perdure.Clock) {
 		l.sendParts(sh, false)
 		l.servers.flush()
 	}
-	if l.out.Mode() == perdure.ClockAtomic {
-		l.tick()
+	if l.out.Ticks().Advance() {
+		l.sendTicks()
 	}
 	if l.out.CheckCutWanted() || l.out.IsLast() {
 		l.notify()

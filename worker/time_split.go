@@ -9,17 +9,11 @@ type timeSplit struct {
 	began time.Time // time of the first read
 	over  time.Time // when the program ended its last clock; zero: it has not
 	calls waits     // time in calls of the client
-	own   *ownWaits // what the program has measured itself; nil: nothing
+	own   *[2]waits // what the program has measured itself, and calls at its last report; nil: calls counts
 }
 
 // waits is time that was not spent on computing.
 type waits struct{ stale, comm time.Duration }
-
-// ownWaits replaces the time in calls, because other threads than that which computes make them.
-type ownWaits struct {
-	waits
-	calls waits // when the program reported last
-}
 
 // Begin records a read. Time counts from the first read on.
 func (s *timeSplit) Begin(now time.Time) {
@@ -37,24 +31,23 @@ func (s *timeSplit) Comm() time.Duration  { return s.waited().comm }
 
 func (s *timeSplit) waited() *waits {
 	if s.own != nil {
-		return &s.own.waits
+		return &s.own[0]
 	}
 	return &s.calls
 }
 
 // AddOwn counts time for which the program says that it has waited since the last call. From the first call on, only
-// this time counts. It is divided like the time in calls since then.
+// this time counts: other threads than the one that computes may call the client. It is divided like the time in calls.
 func (s *timeSplit) AddOwn(waited time.Duration) {
 	if s.own == nil {
-		s.own = &ownWaits{s.calls, s.calls}
+		s.own = &[2]waits{s.calls, s.calls}
 	}
-	stale, comm := s.calls.stale-s.own.calls.stale, s.calls.comm-s.own.calls.comm
+	own, last := &s.own[0], &s.own[1]
+	stale, comm := s.calls.stale-last.stale, s.calls.comm-last.comm
 	if stale+comm > 0 {
 		stale = time.Duration(float64(waited) * float64(stale) / float64(stale+comm))
 	}
-	s.own.stale += stale
-	s.own.comm += waited - stale
-	s.own.calls = s.calls
+	own.stale, own.comm, *last = own.stale+stale, own.comm+waited-stale, s.calls
 }
 
 // Compute returns how long the program has computed until now: the time that is neither Stale nor Comm.

@@ -126,8 +126,8 @@ func (l *locked) logged(sh *shardLink, u *outbox.Update, err error) {
 		return
 	}
 	sh.out.RecordLogged(u)
-	if l.out.Mode() == perdure.ClockAtomic {
-		l.tick()
+	if l.out.Ticks().Advance() {
+		l.sendTicks()
 	}
 	if l.out.CheckCutWanted() {
 		l.notify()

@@ -3,6 +3,8 @@ package sim_test
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/perdure/perdure"
 )
 
 // ticking gives a scenario atomic clocks.
@@ -28,3 +30,20 @@ func TestAtomic(t *testing.T) { runSeeds(t, ticking(drawStrategy)) }
 
 // TestAtomicRosters is TestAtomic with workers that join and leave.
 func TestAtomicRosters(t *testing.T) { runSeeds(t, ticking(drawScaled(drawStrategy))) }
+
+// TestAtomicOutages is TestAtomic with workers that continue while a shard is unavailable.
+func TestAtomicOutages(t *testing.T) {
+	relaxed := 0
+	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
+		all := []drawing{drawChain, drawSaved, drawResend, drawPartial, drawStateless, drawEager, drawEvery}
+		s, rng := drawOutages(all[seed%uint64(len(all))])(seed)
+		if s.job.Consistency.Kind == perdure.VAP {
+			s.job.Consistency = perdure.Consistency{Kind: perdure.ASP}
+		}
+		s.job.AtomicClocks, s.relaxed = true, &relaxed
+		return s, rng
+	})
+	if relaxed == 0 && manySeeds() {
+		t.Error("no read was relaxed")
+	}
+}

@@ -39,8 +39,8 @@ func (t *jobView) setView(v protocol.View) {
 
 // merges reports whether the sum of two updates of this job is equivalent to the two updates.
 func (t *jobView) merges() bool {
-	if t.mode == perdure.ClockTwoStep || t.job.Scales(t.view.Tables) && t.job.StaleScale != perdure.ScaleAverage {
-		return false // other scales depend on the age of each clock
+	if t.mode.Ticks() || t.job.Scales(t.view.Tables) && t.job.StaleScale != perdure.ScaleAverage {
+		return false // ticks must not divide updates, and other scales depend on the age of each clock
 	}
 	return !slices.ContainsFunc(t.view.Tables, func(t perdure.TableSpec) bool {
 		constant := t.Rule.Schedule == "" || t.Rule.Schedule == perdure.ScheduleConst

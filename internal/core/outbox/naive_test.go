@@ -444,7 +444,7 @@ func (w *world) clock() error {
 				return fmt.Errorf("clock %d is considered staged, but shard %d has %v", w.b.Clock(), s, v.s.counts)
 			}
 		}
-		w.b.Ticks().Advance()
+		w.b.Ticks().Current()
 		for _, v := range w.servers {
 			f, needed := w.b.Ticks().Frame(v.s, wire.Header{})
 			if w.logged() {

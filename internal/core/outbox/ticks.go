@@ -29,15 +29,17 @@ func (t *Ticks) Start(at perdure.Clock) {
 	t.countBehind()
 }
 
-// Advance ticks the clocks that all shards have staged, and reports whether there are new ones. The caller must then
-// send Frame to each shard. Under two-step clocks the current clock must be Staged.
+// Current ticks the current clock under two-step clocks, which must be Staged. The caller must then send Frame to each
+// shard.
+func (t *Ticks) Current() {
+	t.outbox.step(tick)
+	t.mark(t.outbox.clock, t.outbox.clock+1)
+}
+
+// Advance ticks, under atomic clocks, the clocks that all shards have staged. If it returns true, there are new ones,
+// and the caller must send Frame to each shard.
 func (t *Ticks) Advance() bool {
 	b := t.outbox
-	if b.jobView.mode == perdure.ClockTwoStep {
-		b.step(tick)
-		t.mark(b.clock, b.clock+1)
-		return true
-	}
 	if b.jobView.mode != perdure.ClockAtomic || t.behind > 0 || b.phase == RolledBack {
 		return false
 	}

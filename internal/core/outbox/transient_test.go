@@ -33,7 +33,7 @@ func TestTransient(t *testing.T) {
 			s.NextFrames(wire.Header{}, nil)
 			s.Ack(protocol.Counts{Staged: clock + 1, Ticked: clock, Applied: clock, Seen: clock})
 			b.Stage()
-			b.Ticks().Advance()
+			b.Ticks().Current()
 			b.Next()
 			s.Ack(protocol.Counts{Staged: clock + 1, Ticked: clock + 1, Applied: clock + 1, Seen: clock + 1})
 			if counted, kept := b.ByteCounts(); counted != kept {
@@ -84,7 +84,7 @@ func TestTransientMemory(t *testing.T) {
 		s.NextFrames(wire.Header{}, nil)
 		s.Ack(protocol.Counts{Staged: clock + 1, Ticked: clock, Applied: clock, Seen: clock})
 		b.Stage()
-		b.Ticks().Advance()
+		b.Ticks().Current()
 		b.Next()
 		s.Ack(protocol.Counts{Staged: clock + 1, Ticked: clock + 1, Applied: clock + 1, Seen: clock + 1})
 	}
