@@ -95,13 +95,14 @@ func (d *demoCmd) train(
 var captions = []dashboard.Caption{
 	{Clock: 0, Text: "Four workers train one model together. Three servers hold it, each a third. The " +
 		"coordinator only assigns the work. In each clock, a worker reads the model, computes on " +
-		"its images, and sends an update."},
-	{Clock: 25, Text: "All workers wait for each other after each clock (bsp), so the loss falls smoothly. Every " +
-		"20 clocks the servers write a checkpoint; workers keep newer updates until then."},
+		"its images, and sends an update. Clocks are slowed down to a fifth of a second, so that you can watch."},
+	{Clock: 25, Text: "All workers wait for each other after each clock (bsp). The loss is that of one worker on a " +
+		"few images, so it is noisy. Every 20 clocks the servers write a checkpoint; workers keep newer updates " +
+		"until then."},
 	{Clock: 50, Text: "In a moment server:0 is killed. A third of the model is in its memory only. Watch its " +
 		"lane."},
 	{Clock: 62, Text: "A new server:0 loaded the last checkpoint, and the workers sent their newer updates again." +
-		" Nothing was lost, and no clock was redone: see the numbers above."},
+		" The death of a server loses no update, and no clock is redone because of it."},
 	{Clock: 82, Text: "Next, worker:2 is killed during a clock."},
 	{Clock: 92, Text: "Another process took the place of worker:2. It redid the clock that was cut off, from the " +
 		"same images. Under bsp the others waited for it: clocks per second fell, the loss did not " +
@@ -113,9 +114,10 @@ var captions = []dashboard.Caption{
 	{Clock: 172, Text: "Training did not stop: workers and servers do not need the coordinator. Its successor read" +
 		" the job record from disk."},
 	{Clock: 190, Text: "Your turn: press Kill or Freeze in any lane. A frozen process sends no heartbeat, so it is" +
-		" suspected, killed and replaced."},
-	{Clock: 285, Text: "The model at the end is the same, to the last bit, as without any failure. This command " +
-		"now trains it undisturbed and compares. Move the slider to see the run again."},
+		" suspected, killed and replaced: the coordinator after 10 s, others after about a second."},
+	{Clock: 285, Text: "The model at the end is the same, to the last bit, as without any failure, unless the number " +
+		"of workers has changed. The command trains it undisturbed as well, and prints a comparison. Move the " +
+		"slider to see the run again."},
 }
 
 // lecture runs the disturbed training with a dashboard, so that users can watch and disturb it, and compares it with

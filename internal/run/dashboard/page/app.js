@@ -78,7 +78,7 @@ async function act(kind, target = "") {
   $("answer").textContent = `${kind} ${target} …`;
   try {
     const r = await post("act", { kind, target });
-    $("answer").textContent = r.ok ? `Accepted: ${(await r.json()).accepted}` : `Refused: ${await r.text()}`;
+    $("answer").textContent = r.ok ? `Accepted: ${(await r.json()).accepted || kind}` : `Refused: ${await r.text()}`;
   } catch {
     $("answer").textContent = "Not sent: no connection to the job.";
   }
@@ -135,8 +135,8 @@ function showTiles(n) {
     ["loss", n.train_rmse === undefined ? "Training loss" : "Training RMSE", short(n.train_rmse ?? n.train_loss), ""],
     n.test_rmse === undefined ? ["accuracy", "Test accuracy", percent(n.test_accuracy), ""] : ["rmse", "Test RMSE", short(n.test_rmse), ""],
     ["lost", "Updates lost", String(n.lost), ""],
-    ["redone", "Clocks redone", String(n.redone), ""],
-    ["durable", "Stored clock", n.durable ? String(n.durable) : "–", ""],
+    ["redone", "Clocks redone", String(n.redone), "of all workers"],
+    ["durable", "Newest checkpoint", n.durable ? String(n.durable) : "–", ""],
   ];
   $("tiles").replaceChildren(...tiles.map(([id, name, value, more]) => {
     const dd = node("dd", { id: `n-${id}` }, value, node("small", {}, more));
