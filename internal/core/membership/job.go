@@ -48,6 +48,7 @@ type jobState struct {
 	clocks          clockCounts              // of all slots that have clocks left to do
 	recovering      map[Kind]*numberSet      // slots and server indices that get a "serving" event once they work again
 	publishing      perdure.Clock            // the cut being published; -1: none
+	closing         bool                     // the manifest of the rows saved at the job's end was requested
 	publishedStates []string                 // the slot states that the latest published checkpoint refers to
 	formerStates    []string                 // those of the one before it
 	complete        bool

@@ -42,8 +42,8 @@ func (c *Core) Complete() bool { return c.job.complete || c.record.View.Done }
 
 // checkComplete determines whether the job is complete.
 func (c *Core) checkComplete() {
-	v, was := &c.record.View, c.job.complete
-	c.job.complete = false
+	v, was, closing := &c.record.View, c.job.complete, c.job.closing
+	c.job.complete, c.job.closing = false, false
 	if v.End <= 0 || v.Tentative || c.job.traits.SavesCuts() && v.Durable < v.End {
 		return
 	}
@@ -60,8 +60,9 @@ func (c *Core) checkComplete() {
 		func(i int) bool { st := c.job.shardStatus(i); return st != nil && st.Ready && st.MinClock >= v.End }) {
 		return
 	}
-	if c.job.complete = was; !was && c.record.Final == nil {
-		c.rounds.recordSaves() // all rows that are saved by now get a manifest
+	c.job.complete, c.job.closing = was, was || closing || c.job.publishing < 0
+	if c.job.closing && !closing && !was && c.record.Final == nil {
+		c.rounds.recordSaves() // all rows that are saved by now get a manifest, and later ones may get none
 	}
 	if !was && c.job.publishing < 0 { // the end of the job may kill the coordinator while it writes a later one
 		c.job.complete, c.finalUpdates = true, c.job.numUpdates()
@@ -72,9 +73,7 @@ func (c *Core) checkComplete() {
 // EndAfter ends the job at the earliest clock that every slot can still meet, as requested by a slot at clock at. Under
 // two-step clocks that is this clock itself, whatever the other slots are doing: none of its updates can be applied
 // before the requesting slot has ticked it. Otherwise the slots pause and report their clocks: see decidePause.
-//
-// A tentative end stops every slot at one clock, whose model a slot then evaluates. RevokeEnd revokes it and EndAfter
-// confirms it, whichever slot asks.
+// A tentative end stops all slots at one clock, whose model a slot evaluates. RevokeEnd revokes it, EndAfter confirms.
 func (c *Core) EndAfter(at perdure.Clock, tentative bool) {
 	v := &c.record.View
 	at = max(at, 1)
