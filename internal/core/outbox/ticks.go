@@ -94,9 +94,10 @@ func (t *Ticks) Frame(s *Shard, as wire.Header) (f wire.Frame, needed bool) {
 // clocks a cut may hold these back when the process starts. (Under two-step clocks reads need a MinClock, and otherwise
 // the process starts where all shards are.)
 func (t *Ticks) MayRead() bool {
-	view := &t.outbox.jobView
-	t.reads = t.reads || view.mode != perdure.ClockAtomic || view.slot < 0 ||
-		!slices.ContainsFunc(t.outbox.shards, func(s *Shard) bool { return s.counts.Applied < t.start })
+	if view := &t.outbox.jobView; !t.reads {
+		t.reads = view.mode != perdure.ClockAtomic || view.slot < 0 ||
+			!slices.ContainsFunc(t.outbox.shards, func(s *Shard) bool { return s.counts.Applied < t.start })
+	}
 	return t.reads
 }
 
