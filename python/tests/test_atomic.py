@@ -19,7 +19,7 @@ from test_storms import FIRST, STORMS, agents_die
 
 EPOCHS, SAMPLES, BATCH = 3, 480, 8
 
-#: Each slot shuffles its samples again in each epoch. Its position and its random generator are in its saved state only.
+#: Each slot shuffles its samples again in each epoch. Its position and random generator are in its saved state only.
 #: The rows count how often each sample was used.
 COUNT = f"""
 import pickle, sys, time
