@@ -94,7 +94,7 @@ func (b *Outbox) Send() {
 	}
 }
 
-// Stage reports whether the current clock is staged on all shards, so that Ticks.Advance may be called.
+// Stage reports whether the current clock is staged on all shards, so that Ticks.Current may be called.
 func (b *Outbox) Stage() bool {
 	for _, s := range b.shards {
 		if b.ticks.staged(s) <= b.clock {
