@@ -6,16 +6,12 @@ PERDURE_STORMS is the number of runs.
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SMALL
-from test_storms import FIRST, STORMS, agents_die
+from test_storms import FIRST, STORMS, model_of
 
 EPOCHS, SAMPLES, BATCH = 3, 480, 8
 
@@ -46,22 +42,9 @@ with perdure.join() as job:
 
 def count(folder: Path, model: str, recovery: str, faults: list[str], rng: random.Random) -> list[int]:
     """Count how often each sample was used."""
-    script = folder / "count.py"
-    script.write_text(COUNT)
     clocks = EPOCHS * SAMPLES // 2 // BATCH
-    command = [os.environ["PERDURE_BINARY"], "up", "--workers=2", "--servers=2", f"--clocks={clocks}"]
-    command += [f"--recovery={recovery}", f"--consistency={model}", "--atomic-clocks", *SMALL, "-q"]
-    with agents_die(script, rng):
-        done = subprocess.run(
-            [*command, "--exec", f"{sys.executable} {script}", "--out", str(folder / "run"), *faults],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-    assert done.returncode == 0, done.stderr
-    model_file = (folder / "run" / "model.safetensors").read_bytes()
+    flags = [f"--clocks={clocks}", f"--recovery={recovery}", f"--consistency={model}", "--atomic-clocks", *faults]
+    model_file = model_of(folder, "count", COUNT, flags, rng)
     header = 8 + int.from_bytes(model_file[:8], "little")
     first, last = json.loads(model_file[8:header])["seen"]["data_offsets"]
     return [int(n) for n in np.frombuffer(model_file[header + first : header + last], np.float32)]

@@ -88,14 +88,14 @@ def agents_die(program: Path, rng: random.Random | None, most: int = 4) -> Itera
         thread.join()
 
 
-def train(folder: Path, name: str, recovery: str, faults: list[str], kill_agents: random.Random | None) -> str:
-    """Train in two slots, and return the hash of the model."""
+def model_of(folder: Path, name: str, program: str, flags: list[str], kill_agents: random.Random | None) -> bytes:
+    """Train in two slots, and return the model's file."""
     script = folder / f"{name}.py"
-    script.write_text(TRAIN)
-    command = f"{os.environ['PERDURE_BINARY']} up --workers 2 --servers 2 --clocks 150 --recovery {recovery}".split()
+    script.write_text(program)
+    command = [os.environ["PERDURE_BINARY"], "up", "--workers=2", "--servers=2", *SMALL, "-q", *flags]
     with agents_die(script, kill_agents):
         done = subprocess.run(
-            [*command, *SMALL, "-q", "--exec", f"{sys.executable} {script}", "--out", str(folder / name), *faults],
+            [*command, "--exec", f"{sys.executable} {script}", "--out", str(folder / name)],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
@@ -103,7 +103,13 @@ def train(folder: Path, name: str, recovery: str, faults: list[str], kill_agents
             timeout=120,
         )
     assert done.returncode == 0, done.stderr
-    return hashlib.sha256((folder / name / "model.safetensors").read_bytes()).hexdigest()
+    return (folder / name / "model.safetensors").read_bytes()
+
+
+def train(folder: Path, name: str, recovery: str, faults: list[str], kill_agents: random.Random | None) -> str:
+    """Train in two slots, and return the hash of the model."""
+    flags = ["--clocks=150", f"--recovery={recovery}", *faults]
+    return hashlib.sha256(model_of(folder, name, TRAIN, flags, kill_agents)).hexdigest()
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + STORMS))
