@@ -95,14 +95,11 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 
 // resetClock moves to the clock that a rollback or the end of the job dictates.
 func (l *locked) resetClock() perdure.Clock {
-	rolled := l.out.Phase() == outbox.RolledBack
 	l.saving.Drop()
-	if l.out.ResetClock(); rolled {
-		l.setReadProgress()
-		l.notify()
-	} else {
-		l.reads.Forget() // the dropped deltas must not be visible any longer
-	}
+	l.out.ResetClock()
+	l.setReadProgress()
+	l.reads.Forget() // the dropped deltas must not be visible any longer
+	l.notify()
 	return l.out.Clock()
 }
 

@@ -34,6 +34,9 @@ func (l *locked) setReadProgress() {
 	if l.slot >= 0 && int(l.slot) < len(l.view.Slots) && l.out.Mode() == perdure.ClockTwoStep {
 		now.MinReadClock = l.view.Slots[l.slot].Start
 	}
+	if l.slot >= 0 && now.End > 0 && now.Clock >= now.End {
+		now.MinReadClock = now.End // the job's final rows, under any model
+	}
 	l.reads.SetProgress(now)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -350,4 +351,57 @@ func TestWrongArguments(t *testing.T) {
 			t.Errorf("after all that it reads %v, want 2", got)
 		}
 	})
+}
+
+// TestFinalRows: a slot that has done its clocks reads the job's final rows under every model.
+func TestFinalRows(t *testing.T) {
+	const clocks = 6
+	for _, model := range []string{"bsp", "ssp:2", "essp:2", "asp"} {
+		for _, kind := range []perdure.RuleKind{perdure.RuleAdd, perdure.RuleMomentum} {
+			for _, atomic := range []bool{false, true} {
+				if model == "bsp" && atomic {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s %s atomic=%t", model, kind, atomic), func(t *testing.T) {
+					job := jobOf(model, "resend:2", 3, 1000)
+					job.AtomicClocks = atomic
+					inJob(t, transport.MemoryOptions{}, nil, job, func(c *cluster) {
+						rule := perdure.Rule{Kind: kind}
+						if kind == perdure.RuleMomentum {
+							rule.Rate, rule.Momentum = 0.5, 0.9
+						}
+						ws, found := c.workers(), [3][rows * dim]float32{}
+						both(3, func(slot int) {
+							w := ws[slot]
+							table := c.table(w, func(s *perdure.TableSpec) { s.Rule = rule })
+							get := func() {
+								if err := table.GetRun(c.ctx, 0, found[slot][:]); err != nil {
+									c.Error(err)
+								}
+							}
+							for w.End() == 0 || w.Now() < w.End() {
+								get()
+								c.pass(time.Duration(slot) * 20 * time.Millisecond)
+								c.inc(table, float32(slot+1))
+								if now, err := w.Clock(c.ctx); err != nil {
+									c.Error(err)
+								} else if now == clocks && slot == 0 {
+									if err := w.EndJob(c.ctx); err != nil {
+										c.Error(err)
+									}
+								}
+							}
+							get()
+							if err := w.Finish(c.ctx); err != nil {
+								c.Error(err)
+							}
+						})
+						if found[0][0] == 0 || found[1] != found[0] || found[2] != found[0] {
+							c.Errorf("the slots read %v at the end", found)
+						}
+					})
+				})
+			}
+		}
+	}
 }

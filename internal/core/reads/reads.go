@@ -52,8 +52,8 @@ func (c *Config) continues() bool { return c.OnOutage.Continue && c.Slot >= 0 }
 type Progress struct {
 	Clock perdure.Clock // of the slot; for an observer, the clock that it has set
 	End   perdure.Clock // of the job: no update of a clock ≥ End is ever applied; 0: unknown
-	// MinReadClock is the minimum MinClock of any read under two-step clocks, because updates that the slot's former
-	// process had ticked may still wait for other slots. consistency.AnyClock: no minimum.
+	// MinReadClock is the minimum MinClock of any read: under two-step clocks, because updates that the slot's former
+	// process had ticked may still wait for other slots, and at the job's end. consistency.AnyClock: no minimum.
 	MinReadClock perdure.Clock
 	Intervals    []protocol.Interval // by slot: its membership interval
 }

@@ -54,7 +54,10 @@ func (t *Table) mayAnswer(p *tableShard, at int, clock perdure.Clock) bool {
 // is unavailable.
 func (t *Table) mayReadDuringOutage(p *tableShard, at int, clock perdure.Clock) bool {
 	c := p.cache.contents(at)
-	return c.known() && consistency.MayReadDuringOutage(t.spec.Consistency, consistency.CachedRow{
+	if !c.known() || c.minClock < t.r.now.MinReadClock {
+		return false
+	}
+	return consistency.MayReadDuringOutage(t.spec.Consistency, consistency.CachedRow{
 		MinClock: c.minClock, FetchedAt: c.fetchedAt,
 	}, clock, t.r.cfg.OnOutage.Clocks)
 }
