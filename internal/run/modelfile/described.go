@@ -178,7 +178,7 @@ func (m *Model) valueOf(of *described, in *savedTensor) (value safetensors.Tenso
 	case n == 0:
 		value.SetBytes(kind, nil)
 		return value, true, nil
-	case of.Kind == "trained":
+	case of.Kind == "trained" || m.find(of.Table+begunSuffix) != nil: // or an averaged buffer
 		var sums []float32
 		if sums, err = m.sums(of, n); err == nil {
 			err = setFloats(&value, kind, sums)

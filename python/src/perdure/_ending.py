@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple
@@ -33,7 +34,8 @@ class Ending:
     """Decides when a training job ends. end is ``first`` or ``all``, as in ``ServerOptimizer``.
 
     With ``all``, a slot that is done sets its row of a table to 1, and ends clocks without work until all rows are 1.
-    Under bsp all slots read the same rows in the same clock, so they end together.
+    Under bsp all slots read the same rows in the same clock, so they end together. Under other models a slot that is
+    done ends a clock now and then, so that slots that must wait for its clocks can continue.
     """
 
     def __init__(self, job: Job, end: str) -> None:
@@ -42,6 +44,7 @@ class Ending:
         self._table = (
             job.table("done", max(self._slots, job.spec["shards"]), dim=1, rule=Set()) if end == "all" else None
         )
+        self._pause = 0.0 if job.spec["consistency"] == "bsp" else 0.05  # seconds
         self.cut = False  # whether the job ended before this slot's loop
         self.unsent = 0  # inner steps of this slot that were never sent
 
@@ -58,6 +61,9 @@ class Ending:
             self._table.inc([self._job.slot], np.ones((1, 1), np.float32))
             between()
             self._job.clock()
+            if self._pause:
+                time.sleep(self._pause)
+                self._table.forget()
             now = self._job._now()
             if now.generation != begun.generation:
                 raise RolledBack(

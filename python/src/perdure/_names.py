@@ -96,7 +96,7 @@ class Description:
         ]
         self._others = [key for names in keys.values() for key in names]
         self._settings = dict(settings or {})
-        self._table: Table = job.table("weights.names", dim=_DIM, rule=Set())
+        self.table: Table = job.table("weights.names", dim=_DIM, rule=Set())
 
     def put(self) -> None:
         """Write the description."""
@@ -110,16 +110,14 @@ class Description:
         head = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
         rows = -(-(_HEAD + -(-len(text) // 2)) // _DIM)
         values = np.frombuffer((head + text).ljust(2 * _DIM * rows, b"\0"), "<u2").astype(np.float32)
-        self._table.inc(np.arange(rows), values.reshape(rows, _DIM))
+        self.table.inc(np.arange(rows), values.reshape(rows, _DIM))
 
     def _get(self) -> dict[str, Any] | None:
         """Return the job's description, or None if rows are missing, as after the loss of updates."""
-        first = _bytes(self._table.get([0]))
+        first = _bytes(self.table.get([0]))
         size = int.from_bytes(first[:4], "little")
         text = (
-            _bytes(self._table.get(np.arange(-(-(2 * _HEAD + size) // (2 * _DIM)))))[2 * _HEAD :][:size]
-            if size
-            else b""
+            _bytes(self.table.get(np.arange(-(-(2 * _HEAD + size) // (2 * _DIM)))))[2 * _HEAD :][:size] if size else b""
         )
         if not size or zlib.crc32(text) != int.from_bytes(first[4:8], "little"):
             return None

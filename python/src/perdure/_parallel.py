@@ -123,7 +123,10 @@ class DataParallel(_Training):
         if job._trained:
             raise UsageError("this job already trains a model; start another job for a second one")
         if job.spec["consistency"] != "bsp":
-            raise UsageError(f"DataParallel does not work with consistency {job.spec['consistency']}; choose bsp")
+            raise UsageError(
+                f"DataParallel does not work with consistency {job.spec['consistency']}: choose bsp, or use "
+                "ServerOptimizer, whose optimizer runs on the servers"
+            )
         refuse_recovery(job.spec["recovery"])
         refuse_island(model)
         refuse_without_values(model)

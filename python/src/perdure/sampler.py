@@ -92,7 +92,7 @@ class Sampler:
         if job.spec["consistency"] != "bsp":
             raise UsageError(
                 f"a Sampler does not work with consistency {job.spec['consistency']}, because only bsp has a clock at "
-                "which all slots change the division of the data; choose bsp"
+                "which all slots change the division of the data; choose bsp, or divide the data by job.share"
             )
         if job._sampler is not None:
             raise UsageError(

@@ -32,6 +32,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from . import _grads, _state
+from ._async import Begun, averaged, is_async, refuse_async, refuse_sync_batch_norm, scaled
 from ._counted import Counted
 from ._draft import Drafts
 from ._ending import Ending, Left, check_end
@@ -51,6 +52,7 @@ from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, Rule, Set
 _DIM = 1024  # values per row
 _PIECE = 1 << 13  # rows that are rounded together: 32 MiB, or one larger tensor
 _NAME = "weights.{}"  # name of a group's table
+_MEANS = "buffers.mean"  # name of the table of averaged buffers
 _HELD = (torch.float32, torch.float16, torch.bfloat16)  # types that float32 represents exactly
 #: Numbers of backward passes, without a step of DiLoCo's inner optimizer, at which the weights are compared. The second
 #: pass is not among them, since some programs run the model with other weights within a step.
@@ -168,10 +170,12 @@ class _Bytes:
             data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
             flat[start:end] = np.frombuffer(data + bytes(len(data) % 2), np.uint16)
 
-    def take(self, values: Floats) -> None:
-        """Write values into the tensors."""
+    def take(self, values: Floats, larger: bool = False) -> None:
+        """Write values into the tensors. larger: keep integers that are larger than these."""
         with torch.no_grad():
             for tensor, value in zip(self.tensors, decoded(values, self.tensors, self.starts), strict=True):
+                if larger and not (tensor.is_floating_point() or tensor.is_complex()):
+                    value = torch.maximum(tensor.cpu(), value)
                 tensor.copy_(value)
 
 
@@ -379,6 +383,7 @@ class _Model(_Training):
         refuse_island(model)
         check_end(end)
         self.job, self.model = job, model
+        self._begun_everywhere = Begun(job) if is_async(job) else None
         self._sampler = job._sampler
         self._state = list(state)
         if self._sampler is not None and end == "all":
@@ -398,17 +403,25 @@ class _Model(_Training):
         _separate_generators(self._state, job.slot)
         rows = [(_Rows(job, of), rule) for of, rule in groups]
         buffers = _buffers_of(model)
+        self._persistent = _persistent_of(model)
+        means = averaged(buffers, _HELD) if is_async(job) else {}
+        mean_rows = _Rows(job, list(means.items())) if means else None
+        buffers = {name: buffer for name, buffer in buffers.items() if name not in means}
         self._buffers = _Bytes(job, list(buffers.values())) if buffers else None
-        self._buffer_names, self._persistent = list(buffers), _persistent_of(model)
+        self._buffer_names = list(buffers)
         self._frozen = Frozen(model)
         self._handed = _Bytes(job, self._frozen.handed) if self._frozen.handed else None
         named = [of for group, _ in groups for of in group]
-        self._names = Description(job, model, self._places([of for of, _ in rows], buffers), self._shared_settings())
+        places = self._places([of for of, _ in rows], buffers, mean_rows)
+        self._names = Description(job, model, places, self._shared_settings())
         try:
             self._groups = [
                 _Group(job, _NAME.format(i), of, rule, combine, self._keep, self._compress, self._compress_weights)
                 for i, (of, rule) in enumerate(rows)
             ]
+            self._means = None  # the buffers that are averaged over the slots
+            if mean_rows is not None:
+                self._means = _Group(job, _MEANS, mean_rows, Add(), "each", keep=True)
             self._ending = Ending(job, end)
             if self._buffers is not None:
                 self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
@@ -424,6 +437,7 @@ class _Model(_Training):
             self._buffer_values = job.empty((self._buffers.rows, _DIM))
             self._buffer_values[...] = 0
         self._pinned = Pinned()
+        self._finishing = False  # whether the next read is that of the job's final model
         self._half = False  # whether a step was interrupted before its clock ended
         self._taken_over = False  # whether this process replaced another one and has not made a step since
         self._late = Late(self._state, [p for _, p in named])
@@ -449,7 +463,9 @@ class _Model(_Training):
         """Return the settings that must be equal in all slots, besides the model and the rule."""
         return {}
 
-    def _places(self, groups: Sequence[_Rows], buffers: dict[str, torch.Tensor]) -> Iterator[Place]:
+    def _places(
+        self, groups: Sequence[_Rows], buffers: dict[str, torch.Tensor], means: _Rows | None
+    ) -> Iterator[Place]:
         """Yield all parameters and buffers with their places in the tables."""
         for i, of in enumerate(groups):
             for name, tensor, start in zip(of.names, of.tensors, of.starts, strict=False):
@@ -457,6 +473,9 @@ class _Model(_Training):
         starts = iter(self._buffers.starts if self._buffers is not None else ())
         for (name, tensor), start in zip(buffers.items(), starts, strict=False):
             yield Place(name, tensor, "buffer", "buffers", start)
+        if means is not None:
+            for name, tensor, start in zip(means.names, means.tensors, means.starts, strict=False):
+                yield Place(name, tensor, "buffer", _MEANS, start * _DIM)
         yield from _frozen_places(self._frozen, self._handed)
 
     def export(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
@@ -485,6 +504,8 @@ class _Model(_Training):
         if self._buffers is not None:
             of = decoded(self._buffer_values, self._buffers.tensors, self._buffers.starts)
             values.update(zip(self._buffer_names, of, strict=True))
+        if self._means is not None:
+            values.update(self._means.shared())
         values.update(self._frozen.values())
         self._names.export(path, values, partial, self.job.version)
 
@@ -496,19 +517,37 @@ class _Model(_Training):
         while self.job._now().clock == 0:  # repeated if the job was rolled back meanwhile
             if self.job.share.rank == 0:
                 self._names.put()
-                for g in self._groups:
+                for g in self._all_groups():
                     g.rows.put(g.first)
                     g.begun.inc_run(0, g.first)
                 self._send_buffers()
                 self._hand_out()
+                if self._begun_everywhere is not None:
+                    self._begun_everywhere.put()
             self._weigh(1.0)
             self.job.clock()
+        if self._begun_everywhere is not None:  # other slots' reads do not wait for slot 0's first clock
+            self._begun_everywhere.wait(self._all_tables())
         self._names.check()
-        for g in self._groups:
+        for g in self._all_groups():
             g.begun.get_run(0, g.rows.rows, out=g.first)
         if self._handed is not None:
             self._handed.take(self._handed_table.get_run(0, self._handed.rows))
         self._load()
+
+    def _all_groups(self) -> list[_Group]:
+        """Return the groups of parameters, and that of the averaged buffers."""
+        return [*self._groups, *([] if self._means is None else [self._means])]
+
+    def _all_tables(self) -> Iterator[Table]:
+        """Yield the tables that have parts of the model."""
+        yield self._names.table
+        for g in self._all_groups():
+            yield from (g.begun, g.table)
+        if self._buffers is not None:
+            yield self._buffer_table
+        if self._handed is not None:
+            yield self._handed_table
 
     def _load(self) -> None:
         """Load the weights and the slot state of the current clock."""
@@ -592,25 +631,47 @@ class _Model(_Training):
     def _read(self) -> None:
         for g in self._groups:
             g.read()
+        self._find_buffers()
+        if self._means is not None:
+            self._means.read()
         if self._buffers is not None:
             self._buffer_table.get_run(0, self._buffers.rows, out=self._buffer_values)
-            self._find_buffers()
-            self._buffers.take(self._buffer_values)
+            self._buffers.take(self._buffer_values, larger=is_async(self.job) and not self._finishing)
 
     def _send_buffers(self) -> None:
         if self._buffers is not None and self.job.share.rank == 0:
             self._buffers.put(self._buffer_values)
             self._buffer_table.inc_run(0, self._buffer_values)
 
+    def _send_means(self) -> None:
+        """Send this slot's change of each averaged buffer, divided by the number of slots."""
+        if (g := self._means) is None:
+            return
+        tensors = [t.detach().cpu() for t in g.rows.tensors]
+        changed = [not torch.equal(t, was.to(t.dtype)) for t, was in zip(tensors, g.was, strict=True)]
+        for name, tensor, sent in zip(g.rows.names, tensors, changed, strict=True):
+            if sent and not _is_finite(tensor):
+                raise NonFinite(f"the buffer {name} contains NaN or Inf, so it cannot be averaged over the slots")
+
+        def write(i: int, place: torch.Tensor) -> None:
+            torch.sub(tensors[i].to(torch.float32), g.was[i], out=place)
+            place.div_(self.job.spec["slots"])
+
+        g.send(changed, write)
+
     def _find_buffers(self) -> None:
         """Find the model's current buffers: a module may have assigned a new tensor to one."""
-        if self._buffers is None:
-            return
-        now, known = _buffers_of(self.model), self._buffers
-        for i, (name, was) in enumerate(zip(self._buffer_names, known.tensors, strict=True)):
+        if self._buffers is not None:
+            self._find(self._buffer_names, self._buffers.tensors)
+        if self._means is not None:
+            self._find(self._means.rows.names, self._means.rows.tensors)
+
+    def _find(self, names: Sequence[str], known: list[torch.Tensor]) -> None:
+        now = _buffers_of(self.model)
+        for i, (name, was) in enumerate(zip(names, known, strict=True)):
             buffer = now.get(name)
             if buffer is not None and (buffer.shape, buffer.dtype) == (was.shape, was.dtype):
-                known.tensors[i] = buffer
+                known[i] = buffer
             elif name in self._persistent:  # non-persistent ones, such as tables of sines, can be recomputed
                 raise UsageError(
                     f"the buffer {name} has changed its shape or type, or was removed; buffers must keep the shape and "
@@ -709,6 +770,7 @@ class _Model(_Training):
                     g.send([source is not None for source in of], functools.partial(self._write, g, of))
                 else:
                     g.send_rounded(functools.partial(self._write, g, of))
+            self._send_means()
         self._send_buffers()
         self._weigh(weight)
 
@@ -730,28 +792,34 @@ class _Model(_Training):
         self.job._to_end(lambda: self._weigh(_NEXT_TO_NOTHING))
         for g in self._groups:
             g.read_exactly()
+        self._finishing = True
         self._read()
         self.job.finish()
         self._let_go()
 
 
 class ServerOptimizer(_Model):
-    """Trains synchronously like DistributedDataParallel, with the optimizer on the servers.
+    """Trains like DistributedDataParallel, with the optimizer on the servers.
 
-    Gradients are averaged over the slots at each step, and the servers apply the update rule once. Call ``step`` after
-    ``backward``, instead of the optimizer's step. Use the object as a context manager: it calls ``finish`` on normal
-    exit, and also when ``step`` raises Done.
+    Under ``bsp``, gradients are averaged over the slots at each step, and the servers apply the update rule once. Under
+    ``asp``, ``ssp:S`` and ``essp:S`` they apply it to the gradient of each slot when that arrives, and no slot waits
+    for another. Call ``step`` after ``backward``, instead of the optimizer's step. Use the object as a context manager:
+    it calls ``finish`` on normal exit, and also when ``step`` raises Done.
 
     Args:
-        job: The job, with consistency ``bsp``.
+        job: The job. Models other than ``bsp`` need ``--atomic-clocks``.
         model: The model. All slots must use the same one.
         rule: An update rule, or an optimizer of torch.optim that is converted to one rule per parameter group.
         state: Objects that a replacement process needs, such as the data loader. ``step`` saves them, so change them
             before it.
-        weighted: Whether each ``step`` passes a weight for this slot's gradient.
+        weighted: Whether each ``step`` passes a weight for this slot's gradient. Needs ``bsp``.
+        rate_scale: A factor of the rule's rate, under models other than ``bsp``. None divides the rate by the number of
+            slots. The updates that all slots compute from the same weights then move them as far as one update by the
+            mean gradient, under SGD with or without momentum.
         end: When the job ends. ``first``: when the first slot leaves the ``with`` block. The other slots report their
             untrained data in a warning, on the console and in the summary. ``all``: when the last slot leaves it. Until
-            then, a slot that has left adds a gradient with almost no weight to each average.
+            then, a slot that has left adds a gradient with almost no weight to each average. None: ``first`` under
+            ``bsp``, otherwise ``all``.
 
     Raises:
         UsageError: The model, the rule or an object in ``state`` is not supported; the message says what to change.
@@ -772,14 +840,26 @@ class ServerOptimizer(_Model):
         *,
         state: Iterable[Stateful] = (),
         weighted: bool = False,
-        end: str = "first",
+        rate_scale: float | None = None,
+        end: str | None = None,
     ) -> None:
         self._weighted = weighted
         groups = _groups_of(model, rule)
         self._rules = [rule for _, rule in groups]
         self._optimizer = rule if isinstance(rule, Optimizer) else None
-        by_weight = weighted or end == "all" or job._sampler is not None
-        super().__init__(job, model, groups, "weighted" if by_weight else "mean", state, end)
+        self._rate_scale = 1.0
+        if is_async(job):
+            refuse_async(job, weighted)
+            refuse_sync_batch_norm(model)
+            self._rate_scale = 1 / job.spec["slots"] if rate_scale is None else rate_scale
+            groups = [(of, scaled(rule, self._rate_scale)) for of, rule in groups]
+            combine, end = "each", end or "all"
+        else:
+            if rate_scale is not None:
+                raise UsageError("bsp needs no rate_scale, since servers apply one mean gradient: omit it")
+            end = end or "first"
+            combine = "weighted" if weighted or end == "all" or job._sampler is not None else "mean"
+        super().__init__(job, model, groups, combine, state, end)
         self._gradients = _grads.Gradients(of for group, _ in groups for of in group)
         self._undo.append(self._gradients.hook())
         if self._optimizer is not None:
@@ -822,6 +902,9 @@ class ServerOptimizer(_Model):
         self._loaders.stepped()
         return self.job._now().clock
 
+    def _shared_settings(self) -> dict[str, Any]:
+        return {"rate_scale": self._rate_scale} if is_async(self.job) else {}
+
     def _step_without_samples(self) -> None:
         self._idle = True
         try:
@@ -856,7 +939,7 @@ class ServerOptimizer(_Model):
         grad = source[i]
         assert grad is not None
         place.copy_(grad)
-        if g.decay:  # all slots have the same weights, so the mean contains their decay once
+        if g.decay:  # under bsp all slots have the same weights, so the mean contains their decay once
             place.add_(g.was[i], alpha=g.decay)
 
     def zero_grad(self) -> None:
@@ -939,6 +1022,8 @@ class DiLoCo(_Model):
         state: Iterable[Stateful] = (),
         end: str = "first",
     ) -> None:
+        if is_async(job):
+            raise UsageError(f"DiLoCo does not work with consistency {job.spec['consistency']}; choose bsp")
         self._schedulers = list(schedulers)
         refuse_schedulers(self._schedulers)
         if sync_every < 1:
