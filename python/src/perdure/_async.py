@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -40,6 +41,18 @@ def refuse_async(job: Job, weighted: bool) -> None:
         raise UsageError(
             f"weighted=True does not work with consistency {model}, since no mean over the slots is computed: scale "
             "the loss instead, or choose bsp"
+        )
+
+
+def warn_of_waits(job: Job) -> None:
+    """Warn in slot 0 if checkpoints of the job let all slots wait for the slowest."""
+    recovery = job.spec["recovery"]
+    if job.slot == 0 and ("resend" in recovery or "checkpoint" in recovery):
+        warnings.warn(
+            f"with {recovery}, all processes wait at each checkpoint until the slowest one has done the same steps: to "
+            "avoid that, choose stateless or chain:2",
+            RuntimeWarning,
+            stacklevel=3,
         )
 
 

@@ -32,7 +32,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from . import _grads, _state
-from ._async import Begun, averaged, is_async, refuse_async, refuse_sync_batch_norm, scaled
+from ._async import Begun, averaged, is_async, refuse_async, refuse_sync_batch_norm, scaled, warn_of_waits
 from ._counted import Counted
 from ._draft import Drafts
 from ._ending import Ending, Left, check_end
@@ -851,6 +851,7 @@ class ServerOptimizer(_Model):
         if is_async(job):
             refuse_async(job, weighted)
             refuse_sync_batch_norm(model)
+            warn_of_waits(job)
             self._rate_scale = 1 / job.spec["slots"] if rate_scale is None else rate_scale
             groups = [(of, scaled(rule, self._rate_scale)) for of, rule in groups]
             combine, end = "each", end or "all"
@@ -880,7 +881,7 @@ class ServerOptimizer(_Model):
             NonFinite: A gradient contains NaN or Inf. Nothing was sent.
             RolledBack: The job was rolled back, which happens under ``checkpoint:C``. Exit, and start this program
                 again.
-            UsageError: The program has changed a gradient, or a weight or a setting that the servers hold.
+            UsageError: The program has changed a weight or a setting that the servers hold, or a gradient under bsp.
         """
         if self._weighted and weight is None:
             raise UsageError("weighted=True needs a weight: call step(weight=…), for example the number of samples")
@@ -893,7 +894,8 @@ class ServerOptimizer(_Model):
                     "the optimizer's settings have changed, but the servers keep the first ones; for a decaying rate "
                     'use a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
                 )
-        self._gradients.check()
+        if not is_async(self.job):  # otherwise each slot's gradient is applied by itself, and may be clipped
+            self._gradients.check()
         self._refuse_changed()
         self._counted.refuse_second_pass(self._loaders.again())
         self._loaders.check()
@@ -946,9 +948,15 @@ class ServerOptimizer(_Model):
         """Clear the gradients, like an optimizer's zero_grad."""
         self.model.zero_grad(set_to_none=True)
 
-    def clip_grad_norm_(self, *_: Any) -> None:
-        """Raise UsageError. After torch.nn.utils.clip_grad_norm_ or another change of gradients, ``step`` raises it."""
-        raise UsageError(f"clip_grad_norm_ {_grads.SAYS}")
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Clip this slot's gradient like torch.nn.utils.clip_grad_norm_, except under ``bsp``.
+
+        Raises:
+            UsageError: Consistency is ``bsp``, under which ``step`` refuses changed gradients.
+        """
+        if not is_async(self.job):
+            raise UsageError(f"clip_grad_norm_ {_grads.SAYS}")
+        return nn.utils.clip_grad_norm_(self.model.parameters(), max_norm, norm_type)
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing, for programs written for DistributedDataParallel. Gradients always add up until ``step``."""

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import SMALL, Cluster
 from launched import launch
+from test_pages import BEGUN
 from test_storms import FIRST, STORMS, agents_die
 
 import perdure
@@ -175,6 +178,26 @@ def test_one_slot_trains_like_torch(tmp_path: Path) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
+def test_program_of_the_page(tmp_path: Path) -> None:
+    """The guide's program trains through kills."""
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "asynchronous.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (command,) = re.findall(r"^python (-m perdure launch .*) train\.py$", page, re.MULTILINE)
+    end = f"\nprint('trained', job.now)\np.export({str(tmp_path / 'm')!r} + str(job.slot))\n"
+    (tmp_path / "train.py").write_text(BEGUN + program + end)
+    kills = [f"--fault=kill:{of}" for of in ("worker:1@clock:5", "server:*@clock:10+1s", "worker:0@clock:15")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    flags = ["-q", "--out", str(tmp_path / "run"), *SMALL, *kills]
+    subprocess.run(
+        [sys.executable, *command.split(), *flags, str(tmp_path / "train.py")],
+        env=environment,
+        cwd=tmp_path,
+        check=True,
+    )
+    models = [safetensors.load_file(tmp_path / f"m{slot}") for slot in range(4)]
+    assert all(torch.equal(of["weight"], models[0]["weight"]) for of in models)
+
+
 def test_refused(tmp_path: Path) -> None:
     linear = torch.nn.Linear(2, 2)
     sgd = torch.optim.SGD(linear.parameters(), 0.1)
@@ -205,9 +228,16 @@ def test_refused(tmp_path: Path) -> None:
                 with pytest.raises(UsageError, match="SyncBatchNorm"):
                     perdure.ServerOptimizer(job, synced, perdure.SGD(0.1))
                 linear.register_buffer("mean", torch.zeros(2))
-                with perdure.ServerOptimizer(job, linear, sgd) as p:
+                with pytest.warns(RuntimeWarning, match="stateless or chain:2"):
+                    p = perdure.ServerOptimizer(job, linear, sgd)
+                with p:
+                    was = linear.weight.detach().clone()
                     linear(torch.ones(1, 2)).sum().backward()
+                    p.clip_grad_norm_(1e-3)
+                    p.step()
+                    assert 0 < (linear.weight - was).abs().max() < 2e-4
                     linear.mean.fill_(torch.nan)
                     with pytest.raises(perdure.NonFinite, match="mean"):
                         p.step()
+                    linear.mean.zero_()
         of.end()
