@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/outbox"
 )
 
@@ -15,16 +14,16 @@ func (l *locked) sendBounded(ctx context.Context) error {
 		l.outages.waited(start)
 		l.time.AddBoundWait(time.Since(start))
 	}()
-	looked := perdure.Clock(-1)
+	checked := int64(-1)
 	err := l.waits.Until(ctx, func() (bool, error) {
 		if l.out.Phase() != outbox.Built {
 			return true, nil // the clock has ended, or another call has sent its updates
 		}
-		seen := l.out.SeenTotal()
-		if seen == looked || l.view.Pause {
+		changes := l.out.TransitChanges()
+		if changes == checked || l.view.Pause {
 			return false, nil
 		}
-		looked = seen
+		checked = changes
 		return l.out.MaySend(), nil
 	})
 	if err != nil || l.out.Phase() != outbox.Built {

@@ -163,6 +163,8 @@ var found = map[string][]uint64{
 	// under vap, a process waited for what its predecessor had sent to a shard that was restored later 4205230: a
 	// process died after it had sent a reference to a missing state, and before the later state
 	"TestPartial": {5248, 4205230},
+	// under vap, a process waited for its predecessor's updates, and did not notice that a restored shard had lost them
+	"TestStates": {2026113004},
 	// unrecorded data were considered recorded, and states were deleted because of it; a repeated save was lost 5010,
 	// 5374: a round of some rows, taken before the last clock was named, was considered the last save; 1819: an update
 	// acknowledged by a lost shard belongs to a later clock; 5713: a shard was lost after its last save

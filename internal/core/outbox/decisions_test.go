@@ -405,3 +405,36 @@ func TestInheritedIsLost(t *testing.T) {
 		}
 	}
 }
+
+// Whatever allows a waiting clock to be sent also changes the number of transit changes: a waiting Clock checks the
+// bound only then. A shard's restart may allow it although no count has risen.
+func TestTransitChanges(t *testing.T) {
+	counts := func(applied, seen perdure.Clock) protocol.Counts {
+		return protocol.Counts{Staged: applied, Ticked: applied, Applied: applied, Seen: seen}
+	}
+	for _, c := range []struct {
+		name    string
+		change  func(s *Shard)
+		changes bool
+		may     bool
+	}{
+		{"nothing new", func(s *Shard) { s.Ack(counts(6, 4)) }, false, false},
+		{"some are seen", func(s *Shard) { s.Ack(counts(6, 5)) }, true, false},
+		{"all are seen", func(s *Shard) { s.Ack(counts(6, 6)) }, true, true},
+		{"all are lost", func(s *Shard) { s.Opened(counts(4, 4), true) }, true, true},
+		{"all are lost, and those that were seen", func(s *Shard) { s.Opened(counts(2, 2), true) }, true, true},
+	} {
+		b, s := asked(t, "vap:9", "resend:9,partial", Limits{})
+		b.Table(0, b.jobView.view.Tables[0])
+		s.kept = sequence{ofClock(4, Sent), ofClock(5, Built)}
+		s.Opened(counts(6, 4), false)
+		before := b.TransitChanges()
+		if b.MaySend() {
+			t.Fatal("inherited updates that not every slot can see are ignored")
+		}
+		c.change(s)
+		if may, changes := b.MaySend(), b.TransitChanges() > before; may != c.may || changes != c.changes {
+			t.Errorf("%s: may send: %v, want %v; changes reported: %v, want %v", c.name, may, c.may, changes, c.changes)
+		}
+	}
+}

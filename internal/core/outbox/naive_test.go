@@ -27,6 +27,7 @@ import (
 //   - A shard that returns to a safe point gets everything after it again: nothing was dropped too early.
 //   - No update extends across a cut, or across a count of a shard.
 //   - The program reads its own writes, on top of whatever a shard has.
+//   - Under vap a clock that had to wait is allowed to be sent only after a transit change.
 //   - Byte counters match the updates that are kept, frames in transit are not modified, and once everything is safe
 //     nothing is kept.
 
@@ -126,6 +127,7 @@ type world struct {
 	servers   []*server
 	open      []change // by shard: Incs of the current clock
 	loans     []func() // to be filled before the clock ends, or before a flush
+	refused   int64    // transit changes when vap last refused to send the current clock; -1: it has not
 	did       map[string]int
 	mutations mutation.Set
 }
@@ -419,18 +421,14 @@ func (w *world) clock() error {
 			w.open[s] = change{}
 		}
 		w.b.Seal()
+		w.refused = -1
 		if w.b.Phase() == Sent {
 			w.sendAll()
 		}
 	}
 	if w.b.Phase() == Built {
-		may := w.b.MaySend()
-		if want, alone := w.naiveBound(); may != want {
-			return fmt.Errorf("vap lets clock %d be sent: %v, want %v (alone: %v)", w.b.Clock(), may, want, alone)
-		}
-		if !may {
-			w.did["bound"]++
-			return nil
+		if may, err := w.mayBeSent(); !may {
+			return err
 		}
 		w.b.Send()
 		w.sendAll()
@@ -457,6 +455,22 @@ func (w *world) clock() error {
 	w.b.Next()
 	w.did["clock"]++
 	return nil
+}
+
+// mayBeSent reports whether vap lets the current clock be sent.
+func (w *world) mayBeSent() (bool, error) {
+	may, changes := w.b.MaySend(), w.b.TransitChanges()
+	if want, alone := w.naiveBound(); may != want {
+		return false, fmt.Errorf("vap lets clock %d be sent: %v, want %v (alone: %v)", w.b.Clock(), may, want, alone)
+	}
+	if may && changes == w.refused {
+		return false, fmt.Errorf("vap lets clock %d be sent, but a waiting Clock does not notice", w.b.Clock())
+	}
+	if !may {
+		w.did["bound"]++
+		w.refused = changes
+	}
+	return may, nil
 }
 
 // end makes the job end at the current clock or up to three clocks later.

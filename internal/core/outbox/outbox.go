@@ -63,6 +63,8 @@ type Outbox struct {
 	last    bool // the program has announced that no clock follows
 	prompt  perdure.Clock
 
+	transitChanges int64 // see TransitChanges
+
 	saving saving
 
 	unacked   int64     // bytes of complete updates that are not acknowledged

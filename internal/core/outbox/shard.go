@@ -73,6 +73,7 @@ func (s *Shard) HeadChanged() {
 // rows that may lack the program's saved state, which is then resent.
 func (s *Shard) Opened(counts protocol.Counts, lost bool) {
 	s.counts = counts
+	s.outbox.transitChanges++
 	if !s.inheritedKnown {
 		s.inheritedKnown, s.inherited = true, counts.Applied
 	} else if s.outbox.jobView.traits.Partial { // a restored shard accepts this process's instead
@@ -88,6 +89,9 @@ func (s *Shard) Opened(counts protocol.Counts, lost bool) {
 // Ack handles an acknowledgement: the counts of this slot's updates on the replica that is read from.
 func (s *Shard) Ack(counts protocol.Counts) {
 	before := s.outbox.ticks.staged(s)
+	if counts.Seen > s.counts.Seen {
+		s.outbox.transitChanges++
+	}
 	s.counts = protocol.Counts{
 		Staged: max(s.counts.Staged, counts.Staged), Ticked: max(s.counts.Ticked, counts.Ticked),
 		Applied: max(s.counts.Applied, counts.Applied), Seen: max(s.counts.Seen, counts.Seen),

@@ -11,17 +11,10 @@ import (
 // Vap limits the updates in transit, which not every slot can see. A clock's updates are sent when their sum with this
 // slot's other updates in transit is small enough, or when nothing else is in transit (ESSP paper, section 3).
 
-// SeenTotal returns a number that increases whenever an update leaves transit, or updates that were in transit before
-// become known. MaySend need not be called again until it has increased.
-func (b *Outbox) SeenTotal() (sum perdure.Clock) {
-	for _, s := range b.shards {
-		sum += s.counts.Seen
-		if s.inheritedKnown {
-			sum++
-		}
-	}
-	return sum
-}
+// TransitChanges returns a number that increases whenever the updates in transit may have changed: when a shard is
+// opened, and when more of its updates are seen. MaySend need not be called again until it has increased. The sum of
+// the shards' counts is not such a number, because a restored shard may lower its counts and lose inherited updates.
+func (b *Outbox) TransitChanges() int64 { return b.transitChanges }
 
 // MaySend reports whether vap allows sending the current clock's updates, which must be Built.
 func (b *Outbox) MaySend() bool {
