@@ -239,7 +239,7 @@ check-browser: build $(TOOLS)/browser $(CHROME) $(VENV)/ready ## open reports an
 	bin/perdure report bin/browser/runs/a -o bin/browser/groups.html
 	bin/perdure report bin/browser/runs/b bin/browser/runs/c -o bin/browser/many.html
 	$(TOOLS)/browser $(CHROME) bin/browser/shots bin/browser/one.html bin/browser/groups.html bin/browser/many.html
-	bin/perdure train --dashboard --consistency ssp:3 --recovery chain:2 --servers 3 --clocks 500 --compute-ms 40 -q \
+	bin/perdure train --dashboard --consistency ssp:3 --recovery chain:2 --servers 3 --clocks 700 --compute-ms 40 -q \
 		--out bin/browser/runs/live & $(TOOLS)/browser live $(CHROME) bin/browser/shots bin/browser/runs/live && wait $$!
 	PYTHONPATH=python/src PERDURE_BINARY=bin/perdure $(VENV)/bin/python tools/browser/notebook.py bin/browser/runs/notebook \
 		bin/browser/cell.html & $(TOOLS)/browser frame $(CHROME) bin/browser/shots bin/browser/cell.html && wait $$!

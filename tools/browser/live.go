@@ -48,6 +48,11 @@ func live(chromium, folder, run string) error {
 	if min(paint, again) > 200 {
 		page.b.complain("the first paint took %.0f ms, and %.0f ms after a reload; at most 200", paint, again)
 	}
+	page.do(chromedp.Click(`[data-process="coordinator"] [data-act=freeze]`))
+	page.until("the page hears nothing", badgeSays("no news for "))
+	page.shot("live-silent")
+	page.do(chromedp.Click(`[data-process="coordinator"] [data-act=resume]`))
+	page.until("the page hears the coordinator again", badgeSays("● training"))
 	page.kills("coordinator")
 	page.until("training goes on", badgeSays("training"))
 	page.look(1400, "dark")

@@ -470,7 +470,7 @@ func TestPageModel(t *testing.T) {
 }
 
 const pageModelTest = `
-import { Model, KINDS, MAX, mean } from "./model.js";
+import { Model, KINDS, MAX, SILENT, mean } from "./model.js";
 import { leadOf } from "./lanes.js";
 import assert from "node:assert";
 const m = new Model();
@@ -524,6 +524,8 @@ event(13, "fault", "worker:0", "fault: freeze:worker:0@clock:5");
 assert.equal(now(true), "frozen: worker:0");
 event(14, "resumed", "worker:0", "worker:0 may continue");
 assert.equal(now(true, process("worker:1", "waiting", 0)), "waiting for worker:1");
+event(14.5, "fault", "coordinator", "fault: freeze:coordinator@14.5s");
+assert.equal(now(true), "frozen: coordinator");
 event(15, "detected", "coordinator", "coordinator is dead");
 assert.equal(now(true), "training without a coordinator");
 for (let i = 0; i < 100000; i++) {
@@ -542,6 +544,17 @@ assert.equal(m.events[0].seconds, 10);
 assert.equal(m.numbers(20 + 99999).durable, 99999);
 const rates = mean([0, 12000, 0, 12000].map((value, i) => ({ seconds: i, value })), 4);
 assert.equal(rates[3].value, 8000);
+const quiet = new Model();
+assert.equal(quiet.silence(1e6), 0); // it has not connected yet
+quiet.heard(1000);
+quiet.reset({ servers: 1, workers: 1 });
+assert.equal(quiet.silence(1000 + SILENT - 1), 0);
+assert.equal(quiet.silence(1000 + 3100), 3);
+assert.equal(quiet.silence(1000 + 11800), 11);
+quiet.heard(13000);
+assert.equal(quiet.silence(13100), 0);
+quiet.setEnd({ state: "done" });
+assert.equal(quiet.silence(1e6), 0);
 assert.ok(performance.now() < 60000);
 `
 

@@ -18,6 +18,7 @@ const NO_END = 1e9; // clocks of a job that its programs end
 let cursor; // the time that is shown; undefined: the latest
 let playing; // a timer
 let due = false;
+let lost = false; // there is no connection
 
 function notice(text) {
   $("notice").textContent = text;
@@ -50,10 +51,15 @@ async function follow() {
   stream();
 }
 
+function hear() {
+  lost = false;
+  model.heard(performance.now());
+}
+
 // stream receives the stream. The browser reconnects by itself and sends the position of the last message.
 function stream() {
   const s = new EventSource("stream");
-  const on = (kind, f) => s.addEventListener(kind, (m) => { f(m.data); draw(); });
+  const on = (kind, f) => s.addEventListener(kind, (m) => { hear(); f(m.data); draw(); });
   on("reset", (data) => { model.reset(JSON.parse(data)); lanes.clear(); });
   on("job", (data) => { model.job = JSON.parse(data); });
   on("events", (data) => model.addEvents(data));
@@ -66,10 +72,11 @@ function stream() {
     notice(m.data);
     setTimeout(follow, 10000);
   });
-  s.onopen = () => { notice(""); draw(); };
+  s.onopen = () => { hear(); notice(""); draw(); };
   s.onerror = () => {
     if (model.end) return;
-    badge("…", "connection lost; reconnecting");
+    lost = true;
+    showBadge();
     if (s.readyState === EventSource.CLOSED) setTimeout(follow, 2000);
   };
 }
@@ -84,7 +91,22 @@ async function act(kind, target = "") {
   }
 }
 
-function badge(symbol, text) { $("badge").textContent = `${symbol} ${text}`; }
+// badge shows the state of the job. Screen readers announce it, but not the rest, which changes every second.
+function badge(symbol, text, rest = "") {
+  const all = `${symbol} ${text}`;
+  if ($("badge").firstChild?.textContent !== all) $("badge").replaceChildren(all, node("span", { ariaLive: "off" }));
+  $("badge").lastChild.textContent = rest;
+}
+
+let silence = 0; // as shown
+
+function showBadge() {
+  silence = model.silence(performance.now());
+  if (lost) return badge("…", "connection lost; reconnecting");
+  const [symbol, text] = model.condition();
+  if (silence > 0) badge("?", "no news", ` for ${silence} s; last: ${text}`);
+  else badge(symbol, text);
+}
 
 // draw shows the model before the next frame.
 function draw() {
@@ -103,7 +125,7 @@ function show() {
   $("promise").textContent = `Promise of ${job.recovery}: ${job.promise}`;
   $("add").hidden = job.refuses !== "";
   $("add").disabled = model.end !== null;
-  badge(...model.condition());
+  showBadge();
   const duration = model.duration();
   const t = cursor === undefined ? undefined : Math.min(cursor, duration);
   const n = model.numbers(t);
@@ -232,5 +254,6 @@ $("add").addEventListener("click", () => act("add"));
 $("legend").replaceChildren(...Object.entries(STATES).map(([state, [symbol, word]]) =>
   node("span", { className: `s-${state}` }, `${symbol} ${word}`)),
 node("span", {}, "line: clocks ahead of the slowest worker"));
+setInterval(() => { if (model.silence(performance.now()) !== silence) draw(); }, 250);
 addEventListener("resize", draw);
 start();

@@ -34,6 +34,10 @@ export const quiet = (e) => QUIET.has(e.kind);
 
 const MAX_SLOTS = 4096; // of a job
 
+// SILENT is after how many ms without a message the page says so. While the coordinator works, the server sends the
+// job's state every 500 ms.
+export const SILENT = 2500;
+
 // Limits of what the page keeps, so that a run of weeks stays fast. Older items are thinned out.
 export const MAX = { events: 4000, points: 8000, cells: 2e6, segments: 4000 };
 
@@ -123,7 +127,19 @@ export function mean(points, window) {
 }
 
 export class Model {
-  constructor() { this.reset({}); }
+  constructor() {
+    this.heardAt = Infinity; // ms; reset keeps it
+    this.reset({});
+  }
+
+  // heard records when the page received a message; ms are those of any clock that never goes backwards.
+  heard(ms) { this.heardAt = ms; }
+
+  // silence returns for how many whole seconds a running job has sent nothing; 0: it is heard.
+  silence(ms) {
+    const since = ms - this.heardAt;
+    return this.end || since < SILENT ? 0 : Math.max(Math.round(SILENT / 1000), Math.floor(since / 1000));
+  }
 
   reset(job) {
     this.job = job;
@@ -311,7 +327,9 @@ export class Model {
     if (frozen) return ["‖", `frozen: ${frozen}`];
     const empty = of((p, s) => s !== "left" && p.state === "waiting" && p.pid === 0);
     if (empty) return ["…", `waiting for ${empty}`];
-    if (this.stateOf("coordinator", this.duration()) === "dead") return ["●", "training without a coordinator"];
+    const coordinator = this.stateOf("coordinator", this.duration());
+    if (coordinator === "frozen") return ["‖", "frozen: coordinator"];
+    if (coordinator === "dead" || coordinator === "suspected") return ["●", "training without a coordinator"];
     return this.now.serving ? ["●", "training"] : ["↻", "recovering"];
   }
 
