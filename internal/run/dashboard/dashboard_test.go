@@ -472,6 +472,7 @@ func TestPageModel(t *testing.T) {
 const pageModelTest = `
 import { Model, KINDS, MAX, SILENT, mean } from "./model.js";
 import { leadOf } from "./lanes.js";
+import { pieces } from "./charts.js";
 import assert from "node:assert";
 const m = new Model();
 m.reset({ servers: 1, workers: 2 });
@@ -544,6 +545,27 @@ assert.equal(m.events[0].seconds, 10);
 assert.equal(m.numbers(20 + 99999).durable, 99999);
 const rates = mean([0, 12000, 0, 12000].map((value, i) => ({ seconds: i, value })), 4);
 assert.equal(rates[3].value, 8000);
+const outage = new Model();
+const rows = (first, last, step, of) =>
+  Array.from({ length: (last - first) / step + 1 }, (_, i) => of(first + i * step));
+const lines = (...all) => outage.addSeries("seconds,clock,train_loss,test_loss,backlog\n" + all.flat().join("\n"));
+const point = (at) => at + ",1,0.5,,";
+const shape = (column) => pieces(outage.series[column], outage.gaps.series.list, column === "test_loss").map((p) =>
+  [p[0].seconds, p.at(-1).seconds]);
+lines(rows(0.5, 10, 0.5, point), "12,1,,0.4,0"); // an evaluation, while the coordinator is dead
+lines(point(20));
+for (const line of rows(20.5, 30, 0.5, point)) lines(line);
+lines("5,1,,0.6,0", "10,1,,0.5,0"); // evaluations may be late
+assert.deepEqual(shape("train_loss"), [[0.5, 10], [20, 30]]);
+outage.series.test_loss = rows(0, 60, 20, (seconds) => ({ seconds, value: 1 })); // none was due in that time
+assert.deepEqual(shape("test_loss"), [[0, 60]]);
+outage.addClocks("seconds,clock,ahead\n1,1,0\n1.5,1,0\n9,2,0\n9.5,2,0");
+assert.deepEqual(outage.gaps.clocks.list, [{ from: 1.5, until: 9 }]);
+outage.reset({});
+lines(rows(5, 2000, 5, point), point(2100), rows(2105, 2200, 5, point)); // every tenth row of a long history
+for (const line of rows(2200.5, 2220, 0.5, point)) lines(line);
+lines(point(2225), point(2225.5));
+assert.deepEqual(shape("train_loss"), [[5, 2000], [2100, 2220], [2225, 2225.5]]);
 const quiet = new Model();
 assert.equal(quiet.silence(1e6), 0); // it has not connected yet
 quiet.heard(1000);

@@ -9,8 +9,8 @@ const model = new Model();
 const lanes = new Lanes($("lanes"), act);
 const charts = [
   [new Chart($("charts"), "Training loss of one worker's clock", {}), ["train_loss", "train_rmse"]],
-  [new Chart($("charts"), "Test accuracy", { percent: true }), ["test_accuracy"]],
-  [new Chart($("charts"), "Test error (RMSE)", {}), ["test_rmse"]],
+  [new Chart($("charts"), "Test accuracy", { percent: true, rare: true }), ["test_accuracy"]],
+  [new Chart($("charts"), "Test error (RMSE)", { rare: true }), ["test_rmse"]],
   [new Chart($("charts"), "Clocks per second", { zero: true }), ["clocks_per_second"]],
   [new Chart($("charts"), `Samples per second, mean of ${SMOOTH} s`, { zero: true, mean: SMOOTH }), ["samples_per_second"]],
 ];
@@ -134,7 +134,7 @@ function show() {
   showReplay(t, duration);
   lanes.draw(model, duration, t);
   const faults = faultTimes(model);
-  for (const [chart, columns] of charts) chart.draw(columns.map((c) => model.series[c]), duration, faults, t);
+  for (const [chart, columns] of charts) chart.draw(columns.map((c) => model.series[c]), model.gaps.series.list, duration, faults, t);
   $("whole").hidden = t === undefined;
   showShares();
   showEvents(t ?? Infinity);

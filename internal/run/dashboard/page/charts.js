@@ -1,6 +1,6 @@
 // Pictures of the model, as SVG. Their coordinates are pixels.
 
-import { mean } from "./model.js";
+import { apart, mean } from "./model.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -61,6 +61,19 @@ function thin(points, x) {
   return kept;
 }
 
+// pieces cuts points where samples are missing. Rare points, such as evaluations, are due less often than samples: one is
+// missing only if the time since the point before is twice the usual one.
+export function pieces(points, gaps, rare) {
+  const steps = rare ? points.slice(1).map((p, i) => p.seconds - points[i].seconds).sort((a, b) => a - b) : [];
+  const long = 2 * (steps[steps.length >> 1] ?? 0), missing = apart(gaps), all = [];
+  points.forEach((p, i) => {
+    const before = points[i - 1];
+    if (!before || missing(before.seconds, p.seconds) && p.seconds - before.seconds >= long) all.push([]);
+    all.at(-1).push(p);
+  });
+  return all;
+}
+
 // Chart is a curve over the time of the run.
 export class Chart {
   constructor(parent, title, options) {
@@ -75,7 +88,7 @@ export class Chart {
     this.title = title;
   }
 
-  draw(lists, duration, faults, cursor) {
+  draw(lists, gaps, duration, faults, cursor) {
     const points = mean(lists.find((l) => l?.length > 0) ?? [], this.options.mean ?? 0);
     this.figure.hidden = points.length === 0;
     const width = this.svg.clientWidth, height = 150;
@@ -96,7 +109,8 @@ export class Chart {
     }
     all.push(...timeAxis(x, duration, height - 5, width));
     for (const t of new Map(faults.map((t) => [Math.round(x(t)), t])).values()) all.push(element("line", { x1: x(t), x2: x(t), y1: top, y2: height - bottom, class: "fault" }));
-    const path = thin(points, x).map((p, i) => `${i ? "L" : "M"}${x(p.seconds).toFixed(1)} ${y(p.value).toFixed(1)}`).join("");
+    const place = (p) => `${x(p.seconds).toFixed(1)} ${y(p.value).toFixed(1)}`;
+    const path = pieces(thin(points, x), gaps, this.options.rare).map((p) => `M${p.map(place).join("L")}${p.length === 1 ? "h0" : ""}`).join("");
     all.push(element("path", { d: path, class: "curve" }));
     if (points.length < 30) for (const p of points) all.push(element("circle", { cx: x(p.seconds), cy: y(p.value), r: 2.2, class: "dot" }));
     if (cursor !== undefined) all.push(element("line", { x1: x(cursor), x2: x(cursor), y1: top, y2: height - bottom, class: "cursor" }));

@@ -1,6 +1,6 @@
 // The lanes: one row for each process, with its state over time, its clock and its actions.
 
-import { STATES, faultOf } from "./model.js";
+import { STATES, apart, faultOf } from "./model.js";
 import { element, eventTime, timeAxis } from "./charts.js";
 
 const HEIGHT = 30;
@@ -105,12 +105,14 @@ export class Lanes {
     });
     if (target.startsWith("worker:")) {
       const i = Number(target.slice(7)), step = Math.max(1, Math.floor(model.clocks.length / Math.max(1, width)));
-      let path = "", pen = "M";
+      const missing = apart(model.gaps.clocks.list);
+      let path = "", before; // the time of the point before; undefined: none
       for (let k = 0; k < model.clocks.length; k += step) {
-        const a = model.clocks[k].ahead[i];
-        if (a === null || a === undefined) { pen = "M"; continue; }
-        path += `${pen}${x(model.clocks[k].seconds).toFixed(1)} ${(HEIGHT - 5 - 18 * a / lead).toFixed(1)}`;
-        pen = "L";
+        const { seconds, ahead } = model.clocks[k], a = ahead[i];
+        if (a === null || a === undefined) { before = undefined; continue; }
+        const pen = before === undefined || missing(before, seconds) ? "M" : "L";
+        path += `${pen}${x(seconds).toFixed(1)} ${(HEIGHT - 5 - 18 * a / lead).toFixed(1)}`;
+        before = seconds;
       }
       if (path) all.push(element("path", { d: path, class: "lead" }));
     }

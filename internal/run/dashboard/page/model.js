@@ -65,6 +65,38 @@ function merge(lane) {
   return kept;
 }
 
+// Gaps finds the times without a sample. Rows are 0.5 s apart, or n times as much where the server left out rows of a
+// long history: so a gap is 4 usual steps, but at least 2 s.
+class Gaps {
+  constructor() {
+    this.list = []; // {from, until}
+    this.newest = undefined;
+    this.steps = Array(15).fill(0.5); // the newest ones
+  }
+
+  add(times) {
+    const steps = [];
+    let newest = this.newest;
+    for (const t of times) {
+      if (newest !== undefined && t > newest) steps.push({ from: newest, until: t });
+      newest = Math.max(newest ?? t, t);
+    }
+    this.newest = newest;
+    this.steps = [...this.steps, ...steps.map((s) => s.until - s.from)].slice(-15);
+    const long = Math.max(2, 4 * [...this.steps].sort((a, b) => a - b)[7]);
+    this.list = bound([...this.list, ...steps.filter((s) => s.until - s.from > long)], MAX.points);
+  }
+}
+
+// apart returns a function that reports whether samples are missing between two times. Its calls are in order of time.
+export function apart(gaps) {
+  let i = 0;
+  return (a, b) => {
+    while (i < gaps.length && gaps[i].from < a) i++;
+    return i < gaps.length && gaps[i].until <= b;
+  };
+}
+
 // words formats the time between two steps of a recovery.
 const words = (ms) => ms < 1000 ? `${Number(ms.toPrecision(2))} ms` : `${Number((ms / 1000).toPrecision(3))} s`;
 
@@ -146,6 +178,7 @@ export class Model {
     this.events = [];
     this.series = { __proto__: null }; // by column: a list of {seconds, value}
     this.clocks = []; // {seconds, clock, ahead}
+    this.gaps = { series: new Gaps(), clocks: new Gaps() };
     this.lanes = new Map(); // by process: a list of {from, state}
     this.copies = new Map(); // by process: number of shards that it copies
     this.now = null;
@@ -240,23 +273,29 @@ export class Model {
   plan(target, at) { this.lane(target).push({ from: at, state: "serving" }); }
 
   addSeries(text) {
+    const times = [];
     for (const line of text.split("\n")) {
       const cells = line.split(",");
       if (cells[0] === "seconds") {
         this.columns = cells;
       } else if (cells.length === this.columns.length) {
         const at = Number(cells[0]);
+        let regular = false; // others have only an evaluation, which may be late
         for (let i = 2; i < cells.length; i++) {
-          const value = Number(cells[i]);
+          const value = Number(cells[i]), column = this.columns[i];
           if (cells[i] === "" || !Number.isFinite(value)) continue;
-          (this.series[this.columns[i]] ??= []).push({ seconds: at, value });
+          (this.series[column] ??= []).push({ seconds: at, value });
+          regular ||= !column.startsWith("test_") && column !== "backlog";
         }
+        if (regular) times.push(at);
       }
     }
+    this.gaps.series.add(times);
     for (const column in this.series) this.series[column] = bound(this.series[column], MAX.points);
   }
 
   addClocks(text) {
+    const times = [];
     for (const line of text.split("\n")) {
       const cells = line.split(",");
       if (cells.length !== 3 || cells[0] === "seconds") continue;
@@ -266,7 +305,9 @@ export class Model {
       if (seconds === null || clock === null) continue;
       ahead.forEach((a, i) => { if (a !== null) this.appear(`worker:${i}`, seconds); });
       this.clocks.push({ seconds, clock, ahead });
+      times.push(seconds);
     }
+    this.gaps.clocks.add(times);
     this.clocks = bound(this.clocks, Math.max(400, Math.min(MAX.points, MAX.cells / (this.clocks.at(-1)?.ahead.length || 1))));
   }
 
