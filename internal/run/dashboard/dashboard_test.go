@@ -471,7 +471,7 @@ func TestPageModel(t *testing.T) {
 
 const pageModelTest = `
 import { Model, KINDS, MAX, SILENT, mean } from "./model.js";
-import { leadOf } from "./lanes.js";
+import { leadOf, shownState } from "./lanes.js";
 import { pieces } from "./charts.js";
 import assert from "node:assert";
 const m = new Model();
@@ -566,6 +566,32 @@ lines(rows(5, 2000, 5, point), point(2100), rows(2105, 2200, 5, point)); // ever
 for (const line of rows(2200.5, 2220, 0.5, point)) lines(line);
 lines(point(2225), point(2225.5));
 assert.deepEqual(shape("train_loss"), [[5, 2000], [2100, 2220], [2225, 2225.5]]);
+const planned = new Model();
+planned.reset({ servers: 2, workers: 3 });
+const says = (seconds, kind, target, text, details = {}) =>
+  planned.addEvents(JSON.stringify({ seconds, kind, target, text, clock: 1, details }));
+const shown = (target, at) => shownState(planned, target, at);
+says(2, "scaled", "worker:2", "worker:2 leaves; clock 45 is its last");
+says(2.5, "left", "worker:2", "worker:2 has left at clock 46");
+says(3, "left", "server:1", "server:1 exited, and is not replaced");
+says(3, "detected", "worker:1", "worker:1 has ended", { vacated: true });
+says(4, "serving", "worker:1", "worker:1 resumes at clock 50");
+planned.addClocks("seconds,clock,ahead\n1,1,0 0 0\n5,50,0 0 -");
+assert.deepEqual(shown("worker:2", 5), ["left", "left the job"]);
+assert.deepEqual(shown("server:1", 5), ["left", "not replaced"]);
+assert.deepEqual(shown("worker:1", 3.5), ["left", "left"]);
+assert.deepEqual(shown("worker:0", undefined), ["serving", "works"]);
+says(6, "scaled", "worker:2", "worker:2 joins; it takes part from clock 94 on");
+assert.deepEqual(shown("worker:2", undefined), ["waiting", "not started"]);
+says(9, "complete", "", "every slot has finished clock 100");
+planned.addClocks("seconds,clock,ahead\n7,70,0 0 0\n8,80,0 0 0");
+assert.deepEqual(planned.lanes.get("worker:2").map((s) => [s.from, s.state]),
+  [[0, "serving"], [2.5, "left"], [6, "waiting"], [7, "serving"]]);
+says(8.5, "left", "worker:2", "worker:2 has left at clock 84");
+planned.setEnd({ state: "done" });
+assert.deepEqual(shown("worker:0", undefined), ["ended", "ended"]);
+assert.deepEqual(shown("worker:2", undefined), ["left", "left the job"]);
+assert.deepEqual(shown("worker:2", 7.5), ["serving", "works"]);
 const quiet = new Model();
 assert.equal(quiet.silence(1e6), 0); // it has not connected yet
 quiet.heard(1000);

@@ -51,7 +51,6 @@ export class Lanes {
   draw(model, duration, cursor) {
     const width = this.axis.clientWidth;
     const x = (t) => 2 + (width - 4) * Math.min(t, duration) / duration;
-    const t = cursor ?? duration;
     this.axis.setAttribute("viewBox", `0 0 ${width} 18`);
     this.axis.replaceChildren(...timeAxis(x, duration, 13, width));
     const known = new Map((cursor === undefined ? model.now?.processes ?? [] : []).map((p) => [p.target, p]));
@@ -63,27 +62,21 @@ export class Lanes {
       if (r.root.previousElementSibling !== previous) previous.after(r.root);
       previous = r.root;
       const now = known.get(target);
-      let state = model.stateOf(target, t);
-      if (now && now.state === "waiting" && now.pid === 0 && state === "serving") state = "waiting";
-      if (now && now.state === "left") state = "left";
-      if (model.end && cursor === undefined && state === "serving") state = "left";
-      this.describe(r, target, state, numbers, now, model);
+      this.describe(r, target, shownState(model, target, cursor, now), numbers, now);
       this.track(r, target, segments, model, { x, duration, cursor, lead, width });
       for (const b of r.buttons) b.disabled = !now?.local || model.end !== null;
     }
   }
 
-  describe(r, target, state, numbers, now, model) {
-    const [symbol, word] = STATES[state];
+  describe(r, target, [state, word], numbers, now) {
     let clock = "";
     if (target.startsWith("worker:")) {
       const ahead = numbers.ahead[Number(target.slice(7))];
       const at = now?.clock ?? (ahead === null || ahead === undefined ? undefined : numbers.clock + ahead);
-      if (at !== undefined && state !== "left") clock = `clock ${at}${at > numbers.clock ? ` (+${at - numbers.clock})` : ""}`;
+      if (at !== undefined && state !== "left" && state !== "ended") clock = `clock ${at}${at > numbers.clock ? ` (+${at - numbers.clock})` : ""}`;
     }
-    const ended = model.end && state === "left";
     r.state.className = `state s-${state}`;
-    r.state.replaceChildren(node("b", {}, symbol), ` ${ended ? "ended" : word}${clock ? `, ${clock}` : ""}`);
+    r.state.replaceChildren(node("b", {}, STATES[state][0]), ` ${word}${clock ? `, ${clock}` : ""}`);
     r.root.dataset.state = state;
     r.root.dataset.clock = now?.clock ?? "";
     r.root.dataset.pid = now?.pid ?? "";
@@ -93,6 +86,7 @@ export class Lanes {
   track(r, target, segments, model, { x, duration, cursor, lead, width }) {
     if (width === 0) return;
     const all = [], told = [];
+    let failures = 0;
     segments.forEach((s, i) => {
       const until = Math.min(segments[i + 1]?.from ?? duration, duration);
       if (s.from > duration) return;
@@ -102,6 +96,7 @@ export class Lanes {
       if (s.state !== "serving") rect.append(element("title", {}, tip(model, target, s, until)));
       all.push(rect);
       if (s.state !== "serving") told.push([x(s.from), STATES[s.state][0], s.state]);
+      if (s.state !== "serving" && s.state !== "left" && s.state !== "waiting") failures++;
     });
     if (target.startsWith("worker:")) {
       const i = Number(target.slice(7)), step = Math.max(1, Math.floor(model.clocks.length / Math.max(1, width)));
@@ -124,15 +119,25 @@ export class Lanes {
     }
     if (cursor !== undefined) all.push(element("line", { x1: x(cursor), x2: x(cursor), y1: 0, y2: HEIGHT, class: "cursor" }));
     r.track.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    r.track.setAttribute("aria-label", `${target}: ${told.length} failures or recoveries`);
+    r.track.setAttribute("aria-label", `${target}: ${failures} failures or recoveries`);
     r.track.replaceChildren(...all);
   }
+}
+
+// shownState returns the state of a process at a time, and what it is called; undefined: the latest state, for which now
+// is what the job says of the process, if it says anything.
+export function shownState(model, target, cursor, now) {
+  let { state, word } = model.segmentOf(target, cursor ?? model.duration());
+  if (now?.state === "waiting" && now.pid === 0 && state === "serving") state = "waiting";
+  if (now?.state === "left" && state !== "left") [state, word] = ["left", "left the job"];
+  if (model.end && cursor === undefined && state === "serving") state = "ended";
+  return [state, word ?? STATES[state][1]];
 }
 
 // tip returns the tooltip of a segment of a lane.
 function tip(model, target, s, until) {
   const times = s.state === "left" || s.state === "waiting" ? "" : model.timesOf(target, s.from);
-  return `${target} ${STATES[s.state][1]}, ${eventTime(s.from)} to ${eventTime(until)}${times ? `; ${times}` : ""}`;
+  return `${target} ${s.word ?? STATES[s.state][1]}, ${eventTime(s.from)} to ${eventTime(until)}${times ? `; ${times}` : ""}`;
 }
 
 // leadOf returns how far a worker was ahead recently. The numbers of a job with many workers are too many for Math.max.

@@ -4,7 +4,7 @@
 export const STATES = {
   serving: ["●", "works"], dead: ["✕", "dead"], suspected: ["?", "suspected"], frozen: ["‖", "frozen"],
   copying: ["↻", "copies rows"], cut: ["⊘", "no network"], slow: ["∼", "slow"], left: ["–", "left"],
-  waiting: ["…", "not started"],
+  waiting: ["…", "not started"], ended: ["■", "ended"],
 };
 
 // Symbols of events, and sentences that explain them.
@@ -20,7 +20,7 @@ export const KINDS = {
   rollback: ["↶", "All processes return to the last checkpoint and redo the later clocks."],
   serving: ["●", "The process works again, or the job continues without it."],
   resumed: ["▶", "A frozen process continues."],
-  left: ["–", "The process is not replaced."],
+  left: ["–", "The process is not replaced, or a slot has finished its last clock."],
   scaled: ["±", "The number of workers changes."],
   checkpoint: ["▪", "Everything up to this clock is on disk."],
   cut: ["▪", "A checkpoint between the regular ones, mostly because a worker has died with copies of its updates."],
@@ -122,6 +122,12 @@ const EVENT_STATES = {
   detected: "dead", suspected: "suspected", left: "left", drained: "left", resumed: "serving", dropped: "dead",
 };
 
+// wordOf returns what the state after an event is called; undefined: as in STATES.
+function wordOf(e) {
+  if (e.kind !== "left") return undefined;
+  return / has left at clock \d+$/.test(e.text) ? "left the job" : / is not replaced$/.test(e.text) ? "not replaced" : undefined;
+}
+
 // order sorts processes: the coordinator, the log, servers, workers.
 function order(a, b) {
   const [x, i] = a.split(":"), [y, j] = b.split(":");
@@ -179,7 +185,7 @@ export class Model {
     this.series = { __proto__: null }; // by column: a list of {seconds, value}
     this.clocks = []; // {seconds, clock, ahead}
     this.gaps = { series: new Gaps(), clocks: new Gaps() };
-    this.lanes = new Map(); // by process: a list of {from, state}
+    this.lanes = new Map(); // by process: a list of {from, state}, and word if it has another name than in STATES
     this.copies = new Map(); // by process: number of shards that it copies
     this.now = null;
     this.end = null;
@@ -194,10 +200,10 @@ export class Model {
 
   // appear records that a process existed at a time, whatever later events said of it.
   appear(target, at) {
-    const lane = this.lane(target);
-    if (lane[0].state !== "waiting") return;
+    const lane = this.lane(target), i = lane.findLastIndex((s) => s.from <= at);
+    if (lane[i]?.state !== "waiting") return;
     if (at === 0) lane[0].state = "serving";
-    else if (lane.length === 1 || lane[1].from > at) lane.splice(1, 0, { from: at, state: "serving" });
+    else lane.splice(i + 1, 0, { from: at, state: "serving" });
   }
 
   lane(target) {
@@ -255,17 +261,21 @@ export class Model {
         e.after = e.seconds - this.deaths.get(e.target);
         this.deaths.delete(e.target);
       }
+      // a slot that had left gets a process again
+      if (e.kind === "scaled" && / joins; /.test(e.text) && this.lane(e.target).at(-1).state === "left") {
+        this.enter(e.target, e.seconds, "waiting");
+      }
       if (e.kind === "serving" && !e.text.includes("no longer needed")) this.enter(e.target, e.seconds, "serving");
       if (EVENT_STATES[e.kind]) {
-        this.enter(e.target, e.seconds, e.details?.vacated ? "left" : EVENT_STATES[e.kind]);
+        this.enter(e.target, e.seconds, e.details?.vacated ? "left" : EVENT_STATES[e.kind], wordOf(e));
       }
     }
   }
 
-  enter(target, from, state) {
+  enter(target, from, state, word) {
     const lane = this.lane(target);
     while (lane.length > 1 && lane.at(-1).from > from) lane.pop(); // a planned end that comes too late
-    if (lane.at(-1).state !== state) lane.push({ from, state });
+    if (lane.at(-1).state !== state || word && !lane.at(-1).word) lane.push({ from, state, word });
     if (lane.length > MAX.segments) this.lanes.set(target, merge(lane));
   }
 
@@ -380,12 +390,13 @@ export class Model {
     return Math.max(of(this.events), of(this.clocks), of(this.series.train_loss), this.end ? 0 : this.now?.seconds ?? 0, 0.5);
   }
 
-  // stateOf returns the state of a process at a time.
-  stateOf(target, t) {
-    let state = "serving";
-    for (const s of this.lanes.get(target) ?? []) if (s.from <= t) state = s.state;
-    return state;
+  // segmentOf returns the segment of a process's lane at a time.
+  segmentOf(target, t) {
+    return this.lanes.get(target)?.findLast((s) => s.from <= t) ?? { from: 0, state: "serving" };
   }
+
+  // stateOf returns the state of a process at a time.
+  stateOf(target, t) { return this.segmentOf(target, t).state; }
 
   // value returns the newest value of a column at a time.
   value(column, t) {
