@@ -67,6 +67,8 @@ func live(chromium, folder, run string) error {
 	page.do(chromedp.Evaluate(`(() => { const t = document.getElementById("time"); t.value = 400;
 		t.dispatchEvent(new Event("input")); })()`, nil))
 	page.until("the slider shows an earlier time", `document.getElementById("live").getAttribute("aria-pressed") === "false"`)
+	page.until("the state at that time", `/ at \d+/.test(document.getElementById("badge").textContent) && !`+
+		badgeSays("done"))
 	page.shot("live-replay")
 	page.do(chromedp.Click("#live"))
 	page.until("the slider shows the end", `document.getElementById("live").getAttribute("aria-pressed") === "true"`)

@@ -592,6 +592,19 @@ planned.setEnd({ state: "done" });
 assert.deepEqual(shown("worker:0", undefined), ["ended", "ended"]);
 assert.deepEqual(shown("worker:2", undefined), ["left", "left the job"]);
 assert.deepEqual(shown("worker:2", 7.5), ["serving", "works"]);
+says(3.2, "fault", "server:0", "fault: kill:server:0@3.2s");
+says(3.3, "serving", "server:0", "server:0 serves again");
+says(8.6, "fault", "coordinator", "fault: freeze:coordinator@8.6s");
+says(8.7, "suspected", "coordinator", "coordinator has been silent for too long; it is killed and replaced");
+says(8.8, "serving", "coordinator", "coordinator serves again");
+says(9, "end", "", "the job ends at clock 100");
+planned.setEnd({ state: "done", summary: { failures: [
+  { kind: "kill", target: "server:0", at_seconds: 3.2, detected_after_ms: 5, serving_again_after_ms: 400 },
+  { kind: "freeze", target: "worker:0", at_seconds: 4, detected_after_ms: null, serving_again_after_ms: null }] } });
+const states = [[1, "training"], [3.25, "recovering server:0"], [3.5, "recovering server:0"], [3.7, "training"],
+  [6.5, "waiting for worker:2"], [7.5, "training"], [8.65, "frozen: coordinator"],
+  [8.75, "training without a coordinator"], [8.9, "training"], [9, "done"], [undefined, "done"]];
+for (const [at, text] of states) assert.equal(planned.condition(at)[1], text, "at " + at);
 const quiet = new Model();
 assert.equal(quiet.silence(1e6), 0); // it has not connected yet
 quiet.heard(1000);

@@ -100,11 +100,12 @@ function badge(symbol, text, rest = "") {
 
 let silence = 0; // as shown
 
-function showBadge() {
+function showBadge(t) {
   silence = model.silence(performance.now());
   if (lost) return badge("…", "connection lost; reconnecting");
-  const [symbol, text] = model.condition();
-  if (silence > 0) badge("?", "no news", ` for ${silence} s; last: ${text}`);
+  const [symbol, text] = model.condition(t);
+  if (t !== undefined) badge(symbol, text, ` at ${clockTime(t)}`);
+  else if (silence > 0) badge("?", "no news", ` for ${silence} s; last: ${text}`);
   else badge(symbol, text);
 }
 
@@ -125,9 +126,9 @@ function show() {
   $("promise").textContent = `Promise of ${job.recovery}: ${job.promise}`;
   $("add").hidden = job.refuses !== "";
   $("add").disabled = model.end !== null;
-  showBadge();
   const duration = model.duration();
   const t = cursor === undefined ? undefined : Math.min(cursor, duration);
+  showBadge(t);
   const n = model.numbers(t);
   showCaption(n);
   showTiles(n);

@@ -361,8 +361,9 @@ export class Model {
     return times ? `${meaning} ${times[0].toUpperCase()}${times.slice(1)}.` : meaning;
   }
 
-  // condition returns the state of the job: a symbol and its description.
-  condition() {
+  // condition returns the state of the job at a time: a symbol and its description. Without one, it is the latest state.
+  condition(t) {
+    if (t !== undefined && t < this.duration()) return this.conditionAt(t);
     if (this.end) return ["■", this.end.state === "done" ? "done" : `ended: ${this.end.text}`];
     if (!this.now) return ["…", this.job.ended ? "loading" : "starting"];
     if (!this.now.serving && this.now.clock === 0) {
@@ -378,10 +379,35 @@ export class Model {
     if (frozen) return ["‖", `frozen: ${frozen}`];
     const empty = of((p, s) => s !== "left" && p.state === "waiting" && p.pid === 0);
     if (empty) return ["…", `waiting for ${empty}`];
-    const coordinator = this.stateOf("coordinator", this.duration());
-    if (coordinator === "frozen") return ["‖", "frozen: coordinator"];
-    if (coordinator === "dead" || coordinator === "suspected") return ["●", "training without a coordinator"];
+    const lonely = this.withoutCoordinator(this.duration());
+    if (lonely) return lonely;
     return this.now.serving ? ["●", "training"] : ["↻", "recovering"];
+  }
+
+  // conditionAt returns the state of the job at an earlier time, from its events.
+  conditionAt(t) {
+    const of = (...states) => [...this.ordered().keys()].find((target) => {
+      const s = this.segmentOf(target, t);
+      return target !== "coordinator" && states.includes(s.state) && s.from > 0; // a slot waits from 0 until it joins
+    });
+    const dead = of("dead", "suspected"), frozen = of("frozen"), empty = of("waiting");
+    if (dead) return ["↻", `recovering ${dead}`];
+    if (frozen) return ["‖", `frozen: ${frozen}`];
+    if (empty) return ["…", `waiting for ${empty}`];
+    const lonely = this.withoutCoordinator(t);
+    if (lonely) return lonely;
+    for (const [target, failures] of this.failures) {
+      const f = failures.findLast((f) => f.at_seconds <= t);
+      if (target !== "coordinator" && t < f?.at_seconds + f?.serving_again_after_ms / 1000) return ["↻", `recovering ${target}`];
+    }
+    return ["●", "training"];
+  }
+
+  // withoutCoordinator returns the state of a job whose coordinator does not work at a time; otherwise undefined.
+  withoutCoordinator(t) {
+    const state = this.stateOf("coordinator", t);
+    if (state === "frozen") return ["‖", "frozen: coordinator"];
+    if (state === "dead" || state === "suspected") return ["●", "training without a coordinator"];
   }
 
   // duration returns the time of the newest record.
