@@ -76,6 +76,7 @@ func newPlace(t *testing.T) *place {
 		ID: "8048fe67", Workload: "softmax", Slots: 2, Servers: 1, Shards: 2, Clocks: 10,
 		Recovery: perdure.Recovery{Kind: perdure.RecoverNone}, Consistency: perdure.Consistency{Kind: perdure.BSP},
 	}
+	p.run.Faults = []string{"freeze:worker:1@clock:5+1000ms"}
 	must(t, dir.WriteRun(p.run))
 	return p
 }
@@ -221,6 +222,9 @@ func TestStream(t *testing.T) {
 	r := follow(t, d, "")
 	var job Description
 	must(t, json.Unmarshal([]byte(r.await("reset").data), &job))
+	if !slices.Equal(job.Faults, []string{"freeze:worker:1@clock:5+1s"}) { // as in the text of its event
+		t.Errorf("planned faults %q", job.Faults)
+	}
 	if job.ID != "8048fe67" || job.Promise == "" || job.Role != keys.Operator || job.Refuses != "" {
 		t.Errorf("description %+v", job)
 	}
@@ -511,8 +515,9 @@ assert.equal(now(true), "training");
 event(10, "fault", "server:0", "fault: kill:server:0@clock:5");
 event(10.01, "detected", "server:0", "server:0 is dead");
 failures = [{ target: "server:0", at_seconds: 10, detected_after_ms: 7.1, serving_again_after_ms: null }];
-assert.equal(now(false), "recovering server:0");
-assert.equal(m.note(m.events[1]), KINDS.detected[1] + " Detected after 7.1 ms.");
+assert.equal(now(false), "recovering server:0 after a kill on request");
+assert.equal(m.note(m.events[1]), "The process has ended because of a kill on request; a replacement starts. " +
+  "Detected after 7.1 ms.");
 failures = [{ target: "server:0", at_seconds: 10, detected_after_ms: 7.1, serving_again_after_ms: 1500 }];
 event(11.5, "serving", "server:0", "server:0 serves again");
 assert.equal(now(true), "training");
@@ -601,10 +606,42 @@ says(9, "end", "", "the job ends at clock 100");
 planned.setEnd({ state: "done", summary: { failures: [
   { kind: "kill", target: "server:0", at_seconds: 3.2, detected_after_ms: 5, serving_again_after_ms: 400 },
   { kind: "freeze", target: "worker:0", at_seconds: 4, detected_after_ms: null, serving_again_after_ms: null }] } });
-const states = [[1, "training"], [3.25, "recovering server:0"], [3.5, "recovering server:0"], [3.7, "training"],
+const states = [[1, "training"], [3.25, "recovering server:0 after a kill on request"], [3.5, "recovering server:0"],
+  [3.7, "training"],
   [6.5, "waiting for worker:2"], [7.5, "training"], [8.65, "frozen: coordinator"],
   [8.75, "training without a coordinator"], [8.9, "training"], [9, "done"], [undefined, "done"]];
 for (const [at, text] of states) assert.equal(planned.condition(at)[1], text, "at " + at);
+const causes = new Model();
+causes.reset({ servers: 1, workers: 2, faults: ["freeze:worker:1@clock:5+1s", "kill:worker:1@clock:9"] });
+const note = (seconds, kind, target, text) => {
+  causes.addEvents(JSON.stringify({ seconds, kind, target, text, clock: 1, details: {} }));
+  return causes.note(causes.events.at(-1));
+};
+const during = (at) => causes.conditionAt(at)[1];
+assert.match(note(1, "fault", "worker:0", "fault: freeze:worker:0@1s"), /^On request: SIGSTOP stops the process/);
+assert.match(note(1.4, "suspected", "worker:0", "x"), /^Because of a freeze on request/);
+assert.match(note(1.5, "detected", "worker:0", "x"), /^The process was killed because of a freeze on request;/);
+note(2, "serving", "worker:0", "worker:0 resumes at clock 1");
+assert.equal(note(3, "detected", "worker:0", "x"), KINDS.detected[1]); // a death of its own
+note(3.5, "serving", "worker:0", "worker:0 resumes at clock 2");
+assert.match(note(4, "fault", "worker:1", "fault: freeze:worker:1@clock:5+1s"), /^As planned: SIGSTOP/);
+assert.equal(note(6, "suspected", "worker:1", "x"), KINDS.suspected[1]); // the freeze has ended
+note(7, "serving", "worker:1", "worker:1 works again");
+assert.match(note(8, "fault", "worker:1", "fault: kill:worker:1@clock:9"), /^As planned: SIGKILL/);
+assert.match(note(8.1, "detected", "worker:1", "x"), /because of a planned kill;/);
+note(8.2, "serving", "worker:1", "worker:1 works again");
+note(9, "fault", "server:0", "fault: freeze:server:0@9s"); // the replicas continue before the process is dead
+note(9.1, "suspected", "server:0", "x");
+note(9.2, "serving", "server:0", "server:0 is no longer needed: the other servers serve all shards");
+assert.match(note(9.3, "detected", "server:0", "x"), /because of a freeze on request;/);
+note(9.4, "serving", "server:0", "server:0 is no longer needed: the other servers serve all shards");
+note(9.8, "joining", "shard:0", "server:0 starts copying shard 0");
+note(9.9, "joined", "shard:0", "server:0 has a full copy of shard 0");
+assert.equal(note(11, "detected", "server:0", "x"), KINDS.detected[1]);
+assert.deepEqual([1.2, 1.45, 1.6, 3.2, 8.15, 9.35, 11].map(during), ["frozen: worker:0",
+  "recovering worker:0 after a freeze on request", "recovering worker:0 after a freeze on request",
+  "recovering worker:0", "recovering worker:1 after a planned kill", "recovering server:0 after a freeze on request",
+  "recovering server:0"]);
 const quiet = new Model();
 assert.equal(quiet.silence(1e6), 0); // it has not connected yet
 quiet.heard(1000);

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/keys"
+	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/settings"
 )
 
@@ -21,6 +22,7 @@ type Description struct {
 	Shards      int           `json:"shards"`
 	Clocks      perdure.Clock `json:"clocks"` // 0: no limit
 	Seed        uint64        `json:"seed"`
+	Faults      []string      `json:"faults"` // planned at the start, in the form of their events
 	Version     string        `json:"version"`
 	Ended       bool          `json:"ended"`   // the run had ended before it was opened
 	Role        keys.Role     `json:"role"`    // of the client
@@ -31,11 +33,17 @@ type Description struct {
 // describe returns the description of a run, without the client's part.
 func describe(s *settings.Run, captions []Caption) Description {
 	job := &s.Job
+	var faults []string
+	for _, text := range s.Faults {
+		if f, err := supervisor.ParseFault(text); err == nil { // an edited file may contain anything
+			faults = append(faults, f.String())
+		}
+	}
 	return Description{
 		ID: job.ID, Workload: job.Workload, Consistency: job.Models(), Recovery: job.Recovery.String(),
 		Promise: recovery.Promise(job.Recovery), Workers: s.InitialWorkers(), Servers: job.Servers,
 		Shards: job.Shards, Clocks: job.Clocks, Seed: job.Seed, Version: s.Version,
-		Captions: captions,
+		Faults: faults, Captions: captions,
 	}
 }
 

@@ -1,6 +1,6 @@
 // The lanes: one row for each process, with its state over time, its clock and its actions.
 
-import { STATES, apart, faultOf } from "./model.js";
+import { STATES, apart, causeOf, faultOf } from "./model.js";
 import { element, eventTime, timeAxis } from "./charts.js";
 
 const HEIGHT = 30;
@@ -137,7 +137,7 @@ export function shownState(model, target, cursor, now) {
 // tip returns the tooltip of a segment of a lane.
 function tip(model, target, s, until) {
   const times = s.state === "left" || s.state === "waiting" ? "" : model.timesOf(target, s.from);
-  return `${target} ${s.word ?? STATES[s.state][1]}, ${eventTime(s.from)} to ${eventTime(until)}${times ? `; ${times}` : ""}`;
+  return `${target} ${s.word ?? STATES[s.state][1]}, ${eventTime(s.from)} to ${eventTime(until)}${s.cause ? `, after ${causeOf(s.cause)}` : ""}${times ? `; ${times}` : ""}`;
 }
 
 // leadOf returns how far a worker was ahead recently. The numbers of a job with many workers are too many for Math.max.

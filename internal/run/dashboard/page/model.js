@@ -115,6 +115,15 @@ export function faultOf(text) {
   return m && { kind: m[1], target: m[2], length: m[3] ? seconds(m[3]) : 0 };
 }
 
+// Faults that end or stop a process: what they are called, and what they do.
+const INJECTED = {
+  __proto__: null, kill: ["kill", "SIGKILL ends the process"], term: ["SIGTERM", "SIGTERM asks the process to end"],
+  freeze: ["freeze", "SIGSTOP stops the process; if it stays frozen, it counts as failed"],
+};
+
+// causeOf names the fault that caused a state.
+export const causeOf = (c) => c.asked ? `a ${INJECTED[c.kind][0]} on request` : `a planned ${INJECTED[c.kind][0]}`;
+
 const FAULT_STATES = { __proto__: null, kill: "dead", term: "dead", freeze: "frozen", cut: "cut", slow: "slow", jitter: "slow" };
 
 const EVENT_STATES = {
@@ -185,7 +194,8 @@ export class Model {
     this.series = { __proto__: null }; // by column: a list of {seconds, value}
     this.clocks = []; // {seconds, clock, ahead}
     this.gaps = { series: new Gaps(), clocks: new Gaps() };
-    this.lanes = new Map(); // by process: a list of {from, state}, and word if it has another name than in STATES
+    this.lanes = new Map(); // by process: a list of {from, state}, and word (its name, if not as in STATES), cause
+    this.causes = new Map(); // by process: the fault that was injected last, until its consequences are known
     this.copies = new Map(); // by process: number of shards that it copies
     this.now = null;
     this.end = null;
@@ -240,9 +250,13 @@ export class Model {
     if (e.kind === "fault") {
       const f = faultOf(e.text);
       if (!f || !FAULT_STATES[f.kind]) return;
+      e.cause = { kind: f.kind, asked: !this.job.faults?.includes(e.text.replace("fault: ", "")), until: Infinity };
+      if (f.kind === "freeze" && f.length > 0) e.cause.until = e.seconds + f.length;
       for (const target of this.lanes.keys()) {
         if (target === f.target || f.target.endsWith(":*") && target.startsWith(f.target.slice(0, -1))) {
-          this.enter(target, e.seconds, FAULT_STATES[f.kind]);
+          const cause = INJECTED[f.kind] && e.cause;
+          if (cause) this.causes.set(target, cause);
+          this.enter(target, e.seconds, FAULT_STATES[f.kind], { cause });
           if (f.length > 0 && FAULT_STATES[f.kind] !== "dead") this.plan(target, e.seconds + f.length);
         }
       }
@@ -253,6 +267,11 @@ export class Model {
       this.copies.set(target, n);
       this.enter(target, e.seconds, n > 0 ? "copying" : "serving");
     } else if (/^(server|worker):\d+$|^coordinator$|^log$/.test(e.target)) {
+      const cause = this.causes.get(e.target);
+      if ((e.kind === "suspected" || e.kind === "detected") && e.seconds <= cause?.until) e.cause = cause;
+      if (e.kind === "suspected" && e.cause) this.causes.set(e.target, { ...cause, until: Infinity });
+      const over = e.kind === "serving" && !e.text.includes("no longer needed"); // then the process may still be frozen
+      if (e.kind === "detected" || e.kind === "resumed" || over) this.causes.delete(e.target);
       if (e.kind === "detected") {
         this.copies.delete(e.target);
         this.deaths.set(e.target, e.seconds);
@@ -265,17 +284,17 @@ export class Model {
       if (e.kind === "scaled" && / joins; /.test(e.text) && this.lane(e.target).at(-1).state === "left") {
         this.enter(e.target, e.seconds, "waiting");
       }
-      if (e.kind === "serving" && !e.text.includes("no longer needed")) this.enter(e.target, e.seconds, "serving");
+      if (over) this.enter(e.target, e.seconds, "serving");
       if (EVENT_STATES[e.kind]) {
-        this.enter(e.target, e.seconds, e.details?.vacated ? "left" : EVENT_STATES[e.kind], wordOf(e));
+        this.enter(e.target, e.seconds, e.details?.vacated ? "left" : EVENT_STATES[e.kind], { word: wordOf(e), cause: e.cause });
       }
     }
   }
 
-  enter(target, from, state, word) {
+  enter(target, from, state, { word, cause } = {}) {
     const lane = this.lane(target);
     while (lane.length > 1 && lane.at(-1).from > from) lane.pop(); // a planned end that comes too late
-    if (lane.at(-1).state !== state || word && !lane.at(-1).word) lane.push({ from, state, word });
+    if (lane.at(-1).state !== state || word && !lane.at(-1).word) lane.push({ from, state, word, cause });
     if (lane.length > MAX.segments) this.lanes.set(target, merge(lane));
   }
 
@@ -354,11 +373,28 @@ export class Model {
 
   // note returns the meaning of an event, and how long a recovery has taken.
   note(e) {
-    const meaning = KINDS[e.kind]?.[1] ?? "";
+    const meaning = this.meaning(e);
     let times = e.kind === "serving" || e.kind === "detected" ? this.timesOf(e.target, e.seconds) : "";
     if (e.kind === "detected") times = times.split(",")[0];
     if (times === "" && e.after !== undefined) times = `works again ${words(1000 * e.after)} after its death was detected`;
     return times ? `${meaning} ${times[0].toUpperCase()}${times.slice(1)}.` : meaning;
+  }
+
+  // meaning explains an event.
+  meaning(e) {
+    const cause = e.cause;
+    if (cause && e.kind === "fault") return `${cause.asked ? "On request" : "As planned"}: ${INJECTED[cause.kind]?.[1] ?? "a failure is injected"}.`;
+    if (cause && e.kind === "suspected") return `Because of ${causeOf(cause)}, the process sends no heartbeat, so it counts as failed.`;
+    if (cause && e.kind === "detected") {
+      return `The process ${cause.kind === "freeze" ? "was killed" : "has ended"} because of ${causeOf(cause)}; a replacement starts.`;
+    }
+    return KINDS[e.kind]?.[1] ?? "";
+  }
+
+  // recovering returns the state of a job while a process recovers, with its cause if it was injected.
+  recovering(target, t) {
+    const { cause } = this.segmentOf(target, t);
+    return ["↻", `recovering ${target}${cause ? ` after ${causeOf(cause)}` : ""}`];
   }
 
   // condition returns the state of the job at a time: a symbol and its description. Without one, it is the latest state.
@@ -374,7 +410,7 @@ export class Model {
     const of = (what) => this.now.processes.find((p) => p.target !== "coordinator" && what(p, state(p)))?.target;
     const works = (p) => p.state === "alive" && this.now.serving; // the event that says so may be missing
     const dead = of((p, s) => p.state === "dead" || p.state === "silent" || (s === "dead" || s === "suspected") && !works(p));
-    if (dead) return ["↻", `recovering ${dead}`];
+    if (dead) return this.recovering(dead, this.duration());
     const frozen = of((_, s) => s === "frozen");
     if (frozen) return ["‖", `frozen: ${frozen}`];
     const empty = of((p, s) => s !== "left" && p.state === "waiting" && p.pid === 0);
@@ -391,7 +427,7 @@ export class Model {
       return target !== "coordinator" && states.includes(s.state) && s.from > 0; // a slot waits from 0 until it joins
     });
     const dead = of("dead", "suspected"), frozen = of("frozen"), empty = of("waiting");
-    if (dead) return ["↻", `recovering ${dead}`];
+    if (dead) return this.recovering(dead, t);
     if (frozen) return ["‖", `frozen: ${frozen}`];
     if (empty) return ["…", `waiting for ${empty}`];
     const lonely = this.withoutCoordinator(t);
