@@ -642,6 +642,10 @@ assert.deepEqual([1.2, 1.45, 1.6, 3.2, 8.15, 9.35, 11].map(during), ["frozen: wo
   "recovering worker:0 after a freeze on request", "recovering worker:0 after a freeze on request",
   "recovering worker:0", "recovering worker:1 after a planned kill", "recovering server:0 after a freeze on request",
   "recovering server:0"]);
+assert.equal(new Model().machineSeconds(), 0.5); // the coordinator
+says(9, "serving", "log", "log serves again"); // not a machine of its own
+// coordinator, server:0, worker:0; server:1 until 3; worker:1 without 3 to 4; worker:2 until 2.5, and from 7 to 8.5
+assert.equal(planned.machineSeconds(), 3 * 9 + 3 + 8 + 4);
 const quiet = new Model();
 assert.equal(quiet.silence(1e6), 0); // it has not connected yet
 quiet.heard(1000);

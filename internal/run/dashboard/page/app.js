@@ -197,8 +197,10 @@ function showShares() {
   const mb = (v) => v === null || v === undefined ? "–" : `${short(v)} MB`;
   const cell = (text) => node("td", { className: "n" }, text);
   const head = node("tr", {}, ...["", "CPU", "memory", "written", "stored"].map((h, i) => node("th", { className: i ? "n" : "" }, h)));
+  const machines = node("p", { className: "note" }, `${short(model.machineSeconds() / 3600)} machine hours${model.end ? "" : " so far"}: ` +
+    "one machine for each server, each worker and the coordinator.");
   $("cost").replaceChildren(node("table", {}, head, ...usage.map(([role, u]) => node("tr", {}, node("th", {}, role),
-    cell(`${short(u.cpu_seconds)} s`), cell(mb(u.mb_peak)), cell(mb(u.mb_written)), cell(mb(u.mb_stored))))));
+    cell(`${short(u.cpu_seconds)} s`), cell(mb(u.mb_peak)), cell(mb(u.mb_written)), cell(mb(u.mb_stored))))), machines);
 }
 
 let shown = "";

@@ -502,5 +502,19 @@ export class Model {
     return n;
   }
 
+  // machineSeconds returns how long machines were part of the job, in sum, as the bill of perdure runs counts them: one
+  // for each server, each worker and the coordinator.
+  machineSeconds() {
+    const whole = this.end?.summary?.wall_seconds ?? this.duration();
+    let sum = 0;
+    for (const [target, lane] of this.lanes) {
+      lane.forEach((s, i) => {
+        if (target === "log" || s.state === "left" || s.state === "waiting") return;
+        sum += Math.max(0, Math.min(lane[i + 1]?.from ?? whole, whole) - s.from);
+      });
+    }
+    return sum;
+  }
+
   summary() { return this.end?.summary ?? this.now?.summary; }
 }
