@@ -35,11 +35,10 @@ func live(chromium, folder, run string) error {
 	page.kills("server:0")
 	page.kills("worker:1")
 	page.do(chromedp.Click(`[data-process="worker:2"] [data-act=freeze]`))
-	page.until("worker:2 is frozen", `document.querySelector('[data-process="worker:2"]').dataset.state === "frozen" && `+
-		badgeSays("frozen: worker:2"))
-	page.shot("live-frozen")
-	page.do(chromedp.Click(`[data-process="worker:2"] [data-act=resume]`))
+	page.until("worker:2 is replaced because of the freeze", `[...document.querySelectorAll("#events li")].some((e) => `+
+		`e.dataset.kind === "detected" && e.textContent.includes("because of a freeze on request"))`)
 	page.until("worker:2 works again", `document.querySelector('[data-process="worker:2"]').dataset.state === "serving"`)
+	page.shot("live-replaced")
 	var before int
 	count := `document.querySelectorAll("#events li").length`
 	page.do(chromedp.Evaluate(count, &before), chromedp.Reload())
@@ -49,6 +48,8 @@ func live(chromium, folder, run string) error {
 		page.b.complain("the first paint took %.0f ms, and %.0f ms after a reload; at most 200", paint, again)
 	}
 	page.do(chromedp.Click(`[data-process="coordinator"] [data-act=freeze]`))
+	page.until("the coordinator is frozen", `document.querySelector('[data-process="coordinator"]').dataset.state === `+
+		`"frozen" && `+badgeSays("frozen: coordinator"))
 	page.until("the page hears nothing", badgeSays("no news for "))
 	page.shot("live-silent")
 	page.do(chromedp.Click(`[data-process="coordinator"] [data-act=resume]`))
