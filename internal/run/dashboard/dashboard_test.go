@@ -605,6 +605,7 @@ says(8.8, "serving", "coordinator", "coordinator serves again");
 says(9, "end", "", "the job ends at clock 100");
 planned.setEnd({ state: "done", summary: { failures: [
   { kind: "kill", target: "server:0", at_seconds: 3.2, detected_after_ms: 5, serving_again_after_ms: 400 },
+  { kind: "death", target: "worker:2", at_seconds: 2.5, detected_after_ms: 3000, serving_again_after_ms: 3000 },
   { kind: "freeze", target: "worker:0", at_seconds: 4, detected_after_ms: null, serving_again_after_ms: null }] } });
 const states = [[1, "training"], [3.25, "recovering server:0 after a kill on request"], [3.5, "recovering server:0"],
   [3.7, "training"],

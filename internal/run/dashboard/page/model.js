@@ -433,6 +433,8 @@ export class Model {
     const lonely = this.withoutCoordinator(t);
     if (lonely) return lonely;
     for (const [target, failures] of this.failures) {
+      const state = this.stateOf(target, t);
+      if (state === "left" || state === "waiting") continue; // the summary counts some of these as a death
       const f = failures.findLast((f) => f.at_seconds <= t);
       if (target !== "coordinator" && t < f?.at_seconds + f?.serving_again_after_ms / 1000) return ["↻", `recovering ${target}`];
     }
