@@ -514,11 +514,11 @@ assert.equal(m.condition()[1], "starting");
 assert.equal(now(true), "training");
 event(10, "fault", "server:0", "fault: kill:server:0@clock:5");
 event(10.01, "detected", "server:0", "server:0 is dead");
-failures = [{ target: "server:0", at_seconds: 10, detected_after_ms: 7.1, serving_again_after_ms: null }];
+failures = [{ kind: "kill", target: "server:0", at_seconds: 10, detected_after_ms: 7.1, serving_again_after_ms: null }];
 assert.equal(now(false), "recovering server:0 after a kill on request");
 assert.equal(m.note(m.events[1]), "The process has ended because of a kill on request; a replacement starts. " +
   "Detected after 7.1 ms.");
-failures = [{ target: "server:0", at_seconds: 10, detected_after_ms: 7.1, serving_again_after_ms: 1500 }];
+failures = [{ kind: "kill", target: "server:0", at_seconds: 10, detected_after_ms: 7.1, serving_again_after_ms: 1500 }];
 event(11.5, "serving", "server:0", "server:0 serves again");
 assert.equal(now(true), "training");
 assert.match(m.note(m.events[2]), /Detected after 7.1 ms, works again after 1.5 s.$/);
@@ -638,6 +638,13 @@ assert.match(note(9.3, "detected", "server:0", "x"), /because of a freeze on req
 note(9.4, "serving", "server:0", "server:0 is no longer needed: the other servers serve all shards");
 note(9.8, "joining", "shard:0", "server:0 starts copying shard 0");
 note(9.9, "joined", "shard:0", "server:0 has a full copy of shard 0");
+causes.addFailures({ failures: [
+  { kind: "freeze", target: "server:0", at_seconds: 9, detected_after_ms: 100, serving_again_after_ms: 200 },
+  { kind: "death", target: "server:0", at_seconds: 9.21, detected_after_ms: 0.5, serving_again_after_ms: 0.6 }] });
+const [, , first, dead, second] = causes.events.slice(-7);
+assert.match(causes.note(first), /Detected after 100 ms, works again after 200 ms.$/);
+assert.match(causes.note(dead), /Detected after 100 ms.$/);
+assert.match(causes.note(second), /Detected after 100 ms, works again after 200 ms.$/);
 assert.equal(note(11, "detected", "server:0", "x"), KINDS.detected[1]);
 assert.deepEqual([1.2, 1.45, 1.6, 3.2, 8.15, 9.35, 11].map(during), ["frozen: worker:0",
   "recovering worker:0 after a freeze on request", "recovering worker:0 after a freeze on request",

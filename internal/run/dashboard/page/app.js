@@ -158,7 +158,7 @@ function showTiles(n) {
     ["loss", n.train_rmse === undefined ? "Training loss" : "Training RMSE", short(n.train_rmse ?? n.train_loss), ""],
     n.test_rmse === undefined ? ["accuracy", "Test accuracy", percent(n.test_accuracy), ""] : ["rmse", "Test RMSE", short(n.test_rmse), ""],
     ["lost", "Updates lost", String(n.lost), ""],
-    ["redone", "Clocks redone", String(n.redone), "of all workers"],
+    ["redone", "Clocks redone", String(n.redone), " of all workers"],
     ["durable", "Newest checkpoint", n.durable ? String(n.durable) : "–", ""],
   ];
   $("tiles").replaceChildren(...tiles.map(([id, name, value, more]) => {

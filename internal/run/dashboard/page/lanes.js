@@ -136,7 +136,7 @@ export function shownState(model, target, cursor, now) {
 
 // tip returns the tooltip of a segment of a lane.
 function tip(model, target, s, until) {
-  const times = s.state === "left" || s.state === "waiting" ? "" : model.timesOf(target, s.from);
+  const times = s.state === "left" || s.state === "waiting" ? "" : model.timesOf(target, s.from, s.cause);
   return `${target} ${s.word ?? STATES[s.state][1]}, ${eventTime(s.from)} to ${eventTime(until)}${s.cause ? `, after ${causeOf(s.cause)}` : ""}${times ? `; ${times}` : ""}`;
 }
 

@@ -268,10 +268,14 @@ export class Model {
       this.enter(target, e.seconds, n > 0 ? "copying" : "serving");
     } else if (/^(server|worker):\d+$|^coordinator$|^log$/.test(e.target)) {
       const cause = this.causes.get(e.target);
-      if ((e.kind === "suspected" || e.kind === "detected") && e.seconds <= cause?.until) e.cause = cause;
-      if (e.kind === "suspected" && e.cause) this.causes.set(e.target, { ...cause, until: Infinity });
       const over = e.kind === "serving" && !e.text.includes("no longer needed"); // then the process may still be frozen
-      if (e.kind === "detected" || e.kind === "resumed" || over) this.causes.delete(e.target);
+      if ((e.kind === "suspected" || e.kind === "detected") && !cause?.dead && e.seconds <= cause?.until) {
+        e.cause = cause;
+        this.causes.set(e.target, { ...cause, until: Infinity, dead: e.kind === "detected" });
+      } else if (e.kind === "serving" && cause?.until === Infinity) {
+        e.cause = cause;
+      }
+      if (e.kind === "detected" && !e.cause || e.kind === "resumed" || over) this.causes.delete(e.target);
       if (e.kind === "detected") {
         this.copies.delete(e.target);
         this.deaths.set(e.target, e.seconds);
@@ -363,18 +367,19 @@ export class Model {
   }
 
   // timesOf returns, in words, how long a failure took to be detected and until its process worked again; "": unknown.
-  timesOf(target, t) {
-    const f = this.failures.get(target)?.findLast((f) => f.at_seconds <= t + 0.05);
+  // After a freeze the summary also has the death by which it ends: then the times are those of the cause.
+  timesOf(target, t, cause) {
+    const f = this.failures.get(target)?.findLast((f) => f.at_seconds <= t + 0.05 && (!cause || f.kind === cause.kind));
     if (!Number.isFinite(f?.detected_after_ms)) return ""; // null: never
     const again = Number.isFinite(f.serving_again_after_ms) ? f.serving_again_after_ms : -1;
-    if (again >= 0 && f.at_seconds + again / 1000 < t - 0.05) return ""; // t is later than this failure
+    if (!cause && again >= 0 && f.at_seconds + again / 1000 < t - 0.05) return ""; // t is later than this failure
     return `detected after ${words(f.detected_after_ms)}${again >= 0 ? `, works again after ${words(again)}` : ""}`;
   }
 
   // note returns the meaning of an event, and how long a recovery has taken.
   note(e) {
     const meaning = this.meaning(e);
-    let times = e.kind === "serving" || e.kind === "detected" ? this.timesOf(e.target, e.seconds) : "";
+    let times = e.kind === "serving" || e.kind === "detected" ? this.timesOf(e.target, e.seconds, e.cause) : "";
     if (e.kind === "detected") times = times.split(",")[0];
     if (times === "" && e.after !== undefined) times = `works again ${words(1000 * e.after)} after its death was detected`;
     return times ? `${meaning} ${times[0].toUpperCase()}${times.slice(1)}.` : meaning;
