@@ -550,6 +550,9 @@ assert.equal(m.events[0].seconds, 10);
 assert.equal(m.numbers(20 + 99999).durable, 99999);
 const rates = mean([0, 12000, 0, 12000].map((value, i) => ({ seconds: i, value })), 4);
 assert.equal(rates[3].value, 8000);
+const late = [0.5, 1, 1.5, 2, 2.5, 6, 6.5, 7, 7.5, 8, 8.5, 9, 9.5, 10, 10.5, 11, 11.5, 12].map((seconds) =>
+  ({ seconds, value: { 6: 100, 6.5: 47300 }[seconds] ?? 6000 })); // samples of a gap are reported after it
+for (const p of mean(late, 4).slice(6)) assert.ok(p.value > 5900 && p.value < 6100, p.seconds + ": " + p.value);
 const outage = new Model();
 const rows = (first, last, step, of) =>
   Array.from({ length: (last - first) / step + 1 }, (_, i) => of(first + i * step));

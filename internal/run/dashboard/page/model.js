@@ -157,7 +157,11 @@ export function last(items, t) {
 // SMOOTH is the time over which samples per second are averaged: workers report them only once a second.
 export const SMOOTH = 4;
 
-// mean replaces each rate by the mean over the last seconds. A rate is that since the point before.
+// LATE is within how many seconds after a gap all workers have reported what they did in it.
+const LATE = 1.5;
+
+// mean replaces each rate by the mean over the last seconds. A rate is that since the point before. The samples of a gap
+// are reported after it, so the mean includes both or neither.
 export function mean(points, window) {
   if (window === 0) return points;
   const length = (i) => points[i].seconds - (points[i - 1]?.seconds ?? 0);
@@ -165,7 +169,7 @@ export function mean(points, window) {
   return points.map((p, i) => {
     sum += p.value * length(i);
     whole += length(i);
-    while (points[first].seconds <= p.seconds - window) {
+    while (points[first].seconds + (length(first) > 2 ? LATE : 0) <= p.seconds - window) {
       sum -= points[first].value * length(first);
       whole -= length(first++);
     }
