@@ -254,7 +254,7 @@ func (u *Update) grow(t perdure.TableID, row perdure.RowID, dim int) []float32 {
 		u.blocks = append(u.blocks, block{Block: wire.Block{Rows: wire.Rows{Table: t, IDs: []perdure.RowID{}}}})
 	}
 	index, b := u.index(at), &u.blocks[at]
-	index[row] = int32(b.Count)
+	index.set(row, b.Count)
 	b.IDs = append(b.IDs, row)
 	b.Count++
 	b.Values = append(b.Values, make([]float32, dim)...)

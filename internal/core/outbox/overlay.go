@@ -65,8 +65,8 @@ func (d *Deltas) overlayBlock(u *Update, block int, rows *wire.Rows, values []fl
 	if rows.Count < len(b.IDs) {
 		index := u.index(block)
 		for i := range rows.Count {
-			if j, ok := index[rows.First+perdure.RowID(i)]; ok {
-				d.apply(u, values[i*dim:(i+1)*dim], b.Values[int(j)*dim:(int(j)+1)*dim])
+			if j, ok := index.at(rows.First + perdure.RowID(i)); ok {
+				d.apply(u, values[i*dim:(i+1)*dim], b.Values[j*dim:(j+1)*dim])
 			}
 		}
 		return
