@@ -52,7 +52,8 @@ func (c *exitContext) decide(e *Exit) (a exitActions) {
 			return a
 		}
 	}
-	a.record = !c.jobDone && !drained
+	// A worker whose slot leaves may exit before this supervisor knows that the slot has left.
+	a.record = !c.jobDone && !drained && (e.Code != 0 || !c.leaving)
 	if e.Role != RoleLog {
 		a.report = &wire.Exited{Role: e.Role, Index: e.Index, PID: e.PID, How: e.Description}
 		if c.own && !c.planned && !c.jobDone {
