@@ -63,7 +63,7 @@ seen = counts.get_run(0, SAMPLES).reshape(-1)
 p.export(f"{sys.argv[1]}.safetensors{job.slot}")
 weights = hashlib.sha256(b"".join(v.numpy().tobytes() for v in model.state_dict().values())).hexdigest()
 with open(f"{sys.argv[1]}.{job.slot}", "w") as f:
-    json.dump({"seen": seen.tolist(), "hash": weights, "loss": float(loss)}, f)
+    json.dump({"seen": seen.tolist(), "hash": weights}, f)
 """
 
 
