@@ -66,7 +66,7 @@ def rate(a: argparse.Namespace, folder: Path, case: str, recovery: str) -> tuple
     execs = [sys.executable, __file__, "--learner", "--case", case, "--out", str(out)]
     execs += ["--window", str(a.window), "--parameters", str(a.parameters)]
     flags = [f"--workers={learners}", "--servers=2", "--clocks=1000000", f"--consistency={a.consistency}"]
-    flags += [f"--recovery={recovery}", "--atomic-clocks", f"--out={run}", "-q"]
+    flags += [f"--recovery={recovery}", "--atomic-clocks", "--suspend-after=0s", f"--out={run}", "-q"]
     flags += ["--on-outage=continue"] if case == "outage" else []
     flags += [f"--fault={f.format(at=BEFORE, window=a.window)}" for f in faults]
     subprocess.run([binary(), "up", *flags, f"--exec={' '.join(execs)}"], check=True, stdout=subprocess.DEVNULL)

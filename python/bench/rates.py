@@ -73,7 +73,11 @@ def accuracy(a: argparse.Namespace, seed: int, rule: str, rate: float, consisten
         program += [f"--examples={a.examples}", f"--batch={a.batch}", f"--rule='{rule}'", f"--rate={rate}"]
         program += [] if scale is None else [f"--scale={scale}"]
         flags = [f"--workers={a.learners}", "--servers=1", "--clocks=1000000", f"--consistency={consistency}", "-q"]
-        flags += ["--recovery=none", f"--out={folder}/run", *(["--atomic-clocks"] if consistency != "bsp" else [])]
+        flags += [
+            "--recovery=none",
+            f"--out={folder}/run",
+            *(["--atomic-clocks", "--suspend-after=0s"] if consistency != "bsp" else []),
+        ]
         subprocess.run([binary(), "up", *flags, f"--exec={' '.join(program)}"], check=True, stdout=subprocess.DEVNULL)
         return float(out.read_text())
 

@@ -37,6 +37,11 @@ def refuse_async(job: Job, weighted: bool) -> None:
             f"ServerOptimizer under {model} needs atomic clocks: otherwise a process that replaces another may "
             "continue from a position in the data that does not fit its last update; add --atomic-clocks, or choose bsp"
         )
+    if job.spec.get("suspend_ms"):
+        raise UsageError(
+            "a slot that is suspended because its process is missing would lose its position in the data: add "
+            "--suspend-after 0s; under asp the other processes do not wait for it"
+        )
     if weighted:
         raise UsageError(
             f"weighted=True does not work with consistency {model}, since no mean over the slots is computed: scale "

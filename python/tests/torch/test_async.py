@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 pytest.importorskip("torchdata")
 
-ASYNC = ("--atomic-clocks",)
+ASYNC = ("--atomic-clocks", "--suspend-after=0s")
 
 #: Three epochs on shuffled data. Each process appends its samples and its random state to a file.
 TRAIN = """
@@ -202,12 +202,15 @@ def test_refused(tmp_path: Path) -> None:
     linear = torch.nn.Linear(2, 2)
     sgd = torch.optim.SGD(linear.parameters(), 0.1)
     flags = ("--workers", "1", "--servers", "1", "--clocks", "50")
-    for model, more in (("asp", ASYNC), ("ssp:2", ()), ("bsp", ())):
+    for model, more in (("asp", ASYNC), ("ssp:2", ()), ("essp:2", ASYNC[:1]), ("bsp", ())):
         (tmp_path / model).mkdir()
         of = Cluster(tmp_path / model, *flags, "--consistency", model, "--recovery", "resend:20", *more)
         with of.join(0) as job:
             if model == "ssp:2":
                 with pytest.raises(UsageError, match="--atomic-clocks"):
+                    perdure.ServerOptimizer(job, linear, sgd)
+            elif model == "essp:2":
+                with pytest.raises(UsageError, match="--suspend-after 0s"):
                     perdure.ServerOptimizer(job, linear, sgd)
             elif model == "bsp":
                 with pytest.raises(UsageError, match="rate_scale"):
