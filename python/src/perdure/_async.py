@@ -61,6 +61,17 @@ def warn_of_waits(job: Job) -> None:
         )
 
 
+def warn_of_no_position(job: Job) -> None:
+    """Warn in a replacement process whose program saves no position in its data."""
+    if not job._asked:  # otherwise the program may choose its data by the clock
+        warnings.warn(
+            "this process replaces another one, but state= lists no loader: unless the program draws its samples at "
+            "random, it starts its data from the beginning, and samples count twice",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
 def refuse_sync_batch_norm(model: nn.Module) -> None:
     """Raise UsageError for modules that need the other slots' statistics of the same step."""
     for name, module in model.named_modules():

@@ -32,7 +32,16 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from . import _grads, _state
-from ._async import Begun, averaged, is_async, refuse_async, refuse_sync_batch_norm, scaled, warn_of_waits
+from ._async import (
+    Begun,
+    averaged,
+    is_async,
+    refuse_async,
+    refuse_sync_batch_norm,
+    scaled,
+    warn_of_no_position,
+    warn_of_waits,
+)
 from ._counted import Counted
 from ._draft import Drafts
 from ._ending import Ending, Left, check_end
@@ -601,6 +610,8 @@ class _Model(_Training):
         if self._taken_over:
             self._taken_over = False
             self._counted.warn_taken_over()
+            if is_async(self.job) and len(self._state) == 1:  # only the count of epochs
+                warn_of_no_position(self.job)
 
     def _states(self) -> list[Any]:
         """Return the states of all objects in ``state``."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import SMALL, Cluster
-from launched import launch
+from launched import Death, launch
 from test_pages import BEGUN
 from test_storms import FIRST, STORMS, agents_die
 
@@ -196,6 +196,28 @@ def test_program_of_the_page(tmp_path: Path) -> None:
     )
     models = [safetensors.load_file(tmp_path / f"m{slot}") for slot in range(4)]
     assert all(torch.equal(of["weight"], models[0]["weight"]) for of in models)
+
+
+def test_replacement_without_position(tmp_path: Path) -> None:
+    """A replacement process warns if its program saves no position in the data."""
+    of = Cluster(
+        tmp_path, "--workers", "1", "--servers", "1", "--consistency", "asp", "--recovery", "stateless", *ASYNC
+    )
+
+    def step(p: perdure.ServerOptimizer, linear: Any) -> None:
+        linear(torch.ones(1, 2)).sum().backward()
+        p.step()
+
+    linear = torch.nn.Linear(2, 2)
+    with pytest.raises(Death), of.join(0) as job:
+        step(perdure.ServerOptimizer(job, linear, perdure.SGD(0.1)), linear)
+        raise Death
+    linear = torch.nn.Linear(2, 2)
+    with of.join(0) as job:
+        p = perdure.ServerOptimizer(job, linear, perdure.SGD(0.1))
+        with pytest.warns(RuntimeWarning, match="lists no loader"):
+            step(p, linear)
+    of.end()
 
 
 def test_refused(tmp_path: Path) -> None:
