@@ -258,7 +258,7 @@ func (c *Client) up(conn transport.Conn, f *wire.Frame) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	if !l.session.welcomed { // the first welcome determines job and slot
-		l.job, l.traits = w.Job, recovery.Of(w.Job.Recovery).Traits()
+		l.job, l.traits = w.Job, recovery.TraitsOf(&w.Job)
 		if !c.cfg.Observer {
 			l.slot = perdure.Slot(w.Index)
 		}

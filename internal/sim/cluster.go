@@ -87,6 +87,7 @@ type Cluster struct {
 
 	merged          atomic.Int64 // update frames that cover several clocks
 	takeovers       atomic.Int64 // recorded documents in which a dead server's shards were reassigned
+	slotCuts        slotCutCounts
 	lastServerDeath atomic.Int64 // last server death or end of a server's partition, in Unix nanoseconds
 	jobEndedAt      atomic.Int64 // when the job's end was recorded, in Unix nanoseconds; 0: not yet
 
@@ -112,7 +113,8 @@ type Cluster struct {
 // tickInterval is how often the coordinator checks the time. It is shorter than the default where cuts are named or
 // rounds recorded on ticks, because simulated jobs are short.
 func (c *Cluster) tickInterval() time.Duration {
-	if c.o.Job.Recovery.Auto || recovery.RoundsOf(c.o.Job.Recovery).Any() { // names cuts or records rounds
+	traits := recovery.TraitsOf(&c.o.Job)
+	if traits.Timed || traits.CutsBySlot || recovery.RoundsOf(c.o.Job.Recovery).Any() {
 		return 10 * time.Millisecond
 	}
 	return 0

@@ -185,6 +185,10 @@ var controls = []control{
 		no(noCuts),
 		at(27, 42, 58), no(noCuts), no(noCuts),
 	}},
+	{"slot cuts", weak(mutation.Set{Cuts: true}), slotCuts, []cell{
+		no(noCuts), at(44, 423, 534), at(36), at(44, 349, 516), at(5, 303, 572), no(noCuts), no(noCuts), no(noCuts),
+		at(52, 344, 527), at(49, 309, 567), no(noCuts), no(noCuts),
+	}},
 	{
 		"retention",
 		weak(mutation.Set{Retention: true}),

@@ -2,16 +2,49 @@ package sim
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/updatelog"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
-// Counts returns the number of sent update frames that cover several clocks, and how often a job record was saved while
-// other servers had taken over from a server with a fixed index.
-func (c *Cluster) Counts() (merged, taken int64) { return c.merged.Load(), c.takeovers.Load() }
+// Counts are the numbers of events that tests require.
+type Counts struct {
+	Merged int64 // sent update frames that cover several clocks
+	Taken  int64 // job records saved while other servers had taken over from a server with a fixed index
+	// Job records saved with a checkpoint in which the slots have different clocks, and those in which shards, or the
+	// job, have restarted from such a checkpoint.
+	SlotCuts, SlotRestarts int64
+}
+
+// Counts returns the numbers so far.
+func (c *Cluster) Counts() Counts {
+	return Counts{c.merged.Load(), c.takeovers.Load(), c.slotCuts.cuts.Load(), c.slotCuts.restarts.Load()}
+}
+
+// Add adds other counts.
+func (n *Counts) Add(o Counts) {
+	n.Merged, n.Taken = n.Merged+o.Merged, n.Taken+o.Taken
+	n.SlotCuts, n.SlotRestarts = n.SlotCuts+o.SlotCuts, n.SlotRestarts+o.SlotRestarts
+}
+
+// slotCutCounts counts recorded documents with cuts by slot: see Counts.
+type slotCutCounts struct{ cuts, restarts atomic.Int64 }
+
+func (n *slotCutCounts) add(v *protocol.View) {
+	differ := func(clocks protocol.SlotClocks) bool { return clocks.Least(0) < clocks.Most(0) }
+	if differ(v.DurableClocks) {
+		n.cuts.Add(1)
+	}
+	restored := func(s protocol.ShardView) bool { return s.Restored }
+	if differ(v.CutClocks) || differ(v.DurableClocks) && slices.ContainsFunc(v.Shards, restored) {
+		n.restarts.Add(1)
+	}
+}
 
 func (c *Cluster) countMerged(f *wire.Frame) {
 	if f.Kind == wire.KindUpdate && f.Clocks > 1 {

@@ -288,9 +288,9 @@ func (h *History) checkResumeState(l *FinalState, n *ResumeState) error {
 				return violated("the log has acknowledged slot %d's clocks below %d of shard %d, but the next run "+
 					"begins with those below %d", slot, must, shard, has)
 			}
-			if v := &n.JobRecord.View; has < v.Slots[slot].Clamp(v.Cut) {
-				return violated("the next run begins at clock %d, but shard %d has slot %d's clocks below %d", v.Cut,
-					shard, slot, has)
+			if v := &n.JobRecord.View; has < v.StartClock(perdure.Slot(slot)) {
+				return violated("slot %d begins the next run at clock %d, but shard %d has its clocks below %d",
+					slot, v.StartClock(perdure.Slot(slot)), shard, has)
 			}
 		}
 	}

@@ -128,6 +128,7 @@ func (c *Cluster) recordSaved(record *membership.JobRecord) {
 	}) {
 		c.takeovers.Add(1)
 	}
+	c.slotCuts.add(&record.View)
 	var hosts []string
 	c.mu.Lock()
 	for i, s := range record.View.Slots {

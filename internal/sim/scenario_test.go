@@ -76,8 +76,7 @@ type scenario struct {
 	boths    int           // deaths of a worker and servers shortly after one another
 	deaf     int           // workers that learn of a loss only after a while
 	relaxed  *int          // counts reads that were relaxed
-	merged   *int64        // counts sent updates of several clocks
-	taken    *int64        // counts job records with a takeover from a server that was long unavailable
+	counts   *sim.Counts   // the test's sum of events
 	late     time.Duration // additional downtime of every other server
 	deaths   int           // additional deaths of the coordinator
 	aways    int           // outages of the update log
@@ -465,12 +464,8 @@ func (f *faults) wait() error {
 	if f.s.relaxed != nil {
 		*f.s.relaxed += f.h.Relaxed()
 	}
-	merged, taken := f.c.Counts()
-	if f.s.merged != nil {
-		*f.s.merged += merged
-	}
-	if f.s.taken != nil {
-		*f.s.taken += taken
+	if f.s.counts != nil {
+		f.s.counts.Add(f.c.Counts())
 	}
 	if err != nil {
 		return err

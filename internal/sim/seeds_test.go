@@ -281,13 +281,13 @@ const enoughToMerge = 200
 
 // runMerging runs jobs that may send updates of several clocks, and counts relaxed reads.
 func runMerging(t *testing.T, draw drawing, relaxed *int) {
-	merged := int64(0)
+	var counts sim.Counts
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := draw(seed)
-		s.relaxed, s.merged = relaxed, &merged
+		s.relaxed, s.counts = relaxed, &counts
 		return s, rng
 	})
-	if merged == 0 && *seeds >= enoughToMerge && manySeeds() {
+	if counts.Merged == 0 && *seeds >= enoughToMerge && manySeeds() {
 		t.Error("no merged update was sent")
 	}
 }

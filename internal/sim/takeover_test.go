@@ -4,12 +4,14 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/internal/sim"
 )
 
 // TestLate checks that other servers take over from a server that is unavailable for long, and that it is assigned
 // shards again when it returns. This holds for every strategy.
 func TestLate(t *testing.T) {
-	taken := int64(0)
+	var counts sim.Counts
 	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
 		s, rng := []drawing{draw, drawChain, drawLossy, drawResend, drawStateless, drawScar, drawSaved}[seed%7](seed)
 		more := rand.New(rand.NewPCG(seed, 23))
@@ -19,10 +21,10 @@ func TestLate(t *testing.T) {
 		s.kills += 1 + more.IntN(3)
 		s.late = time.Duration(1 + more.Int64N(int64(2*time.Second)))
 		s.pace = max(s.pace, time.Duration(1+more.IntN(60))*time.Millisecond)
-		s.taken = &taken
+		s.counts = &counts
 		return s, rng
 	})
-	if taken == 0 && manySeeds() {
+	if counts.Taken == 0 && manySeeds() {
 		t.Error("no server's shards were taken over")
 	}
 }

@@ -24,9 +24,10 @@ const (
 type explored struct {
 	mode      perdure.ClockMode
 	clocks    perdure.Clock
-	parts     int // parts per update
-	deaths    int // maximum number of deaths in one course
-	breaks    int // maximum number of broken connections in one course
+	parts     int  // parts per update
+	deaths    int  // maximum number of deaths in one course
+	breaks    int  // maximum number of broken connections in one course
+	cut       bool // a cut by slot is made once
 	mutations mutation.Set
 }
 
@@ -38,7 +39,27 @@ type world struct {
 	links   []link
 	deaths  int // deaths that may still happen
 	breaks  int
+	cut     slotCut
 }
+
+// slotCut is a cut by slot.
+type slotCut struct {
+	phase cutPhase
+	upTo  [exploreSlots]perdure.Clock
+	held  [exploreShards]bool                 // the shard is in the hold
+	done  [exploreShards]bool                 // it has taken the entry that ends the hold
+	saved [exploreShards][exploreSlots]string // world.applied at the cut; of a missed cut: empty
+	made  [exploreShards]bool
+}
+
+type cutPhase int
+
+const (
+	cutNone cutPhase = iota
+	cutHeld
+	cutNamed
+	cutGivenUp
+)
 
 // holder is a slot: its process, and what the coordinator knows.
 type holder struct {
@@ -75,6 +96,7 @@ func (w *world) clone() *world {
 
 func (in *Sequencer) clone() *Sequencer {
 	n := *in
+	n.hold.in = &n
 	n.applied, n.again, n.slots = slices.Clone(in.applied), slices.Clone(in.again), slices.Clone(in.slots)
 	for i := range n.slots {
 		n.slots[i].pending = nil
@@ -121,7 +143,13 @@ func (w *world) key() string {
 		flags(h.fenced[:]...)
 		flags(h.carried[:]...)
 	}
-	num(int64(w.deaths), int64(w.breaks))
+	num(int64(w.deaths), int64(w.breaks), int64(w.cut.phase), int64(w.cut.upTo[0]), int64(w.cut.upTo[1]))
+	flags(w.cut.held[:]...)
+	flags(w.cut.done[:]...)
+	for i, in := range w.shards {
+		num(int64(in.hold.number))
+		b = append(append(append(b, '#'), w.cut.saved[i][0]...), w.cut.saved[i][1]...)
+	}
 	for _, l := range w.links {
 		if len(l.way) == 0 {
 			continue
@@ -164,6 +192,9 @@ func (e *explored) steps(w *world) (next []step) {
 				"slot %d and shard %d lose their connection", l.slot, l.shard)
 		}
 	}
+	if e.cut {
+		e.cutSteps(w, add)
+	}
 	for i := range w.slots {
 		h := &w.slots[i]
 		switch {
@@ -203,6 +234,66 @@ func (e *explored) steps(w *world) (next []step) {
 		}
 	}
 	return next
+}
+
+// cutSteps adds the steps towards a cut by slot. A hold may be given up at any time, and a shard may end it by itself.
+func (e *explored) cutSteps(w *world, add func(do func(e *explored, w *world) error, format string, args ...any)) {
+	c := &w.cut
+	settled := !slices.ContainsFunc(w.slots[:], func(h holder) bool { return !h.alive })
+	if c.phase == cutNone && settled {
+		add(func(_ *explored, w *world) error { w.cut.phase = cutHeld; return nil }, "a hold starts")
+	}
+	if c.phase == cutHeld {
+		add(func(_ *explored, w *world) error { w.cut.phase = cutGivenUp; return nil }, "the hold is given up")
+		if c.held == [exploreShards]bool{true, true} {
+			add(func(_ *explored, w *world) error { w.nameCut(); return nil }, "the cut is named")
+		}
+	}
+	for s, in := range w.shards {
+		if c.phase == cutHeld && !c.held[s] {
+			add(func(_ *explored, w *world) error {
+				w.cut.held[s] = true
+				w.shards[s].Hold().Set(1)
+				return nil
+			}, "shard %d holds", s)
+		}
+		if in.Hold().Number() > 0 {
+			add(func(e *explored, w *world) error {
+				w.shards[s].Hold().Set(0)
+				return e.pump(w, s)
+			}, "shard %d ends the hold by itself", s)
+		}
+		if c.phase > cutHeld && !c.done[s] {
+			add(func(e *explored, w *world) error { return e.makeCut(w, s) }, "shard %d makes the cut", s)
+		}
+	}
+}
+
+// nameCut names the cut: for each slot the highest ticked count of any shard.
+func (w *world) nameCut() {
+	w.cut.phase = cutNamed
+	for slot := range w.cut.upTo {
+		for _, in := range w.shards {
+			w.cut.upTo[slot] = max(w.cut.upTo[slot], in.Counts(perdure.Slot(slot)).Ticked)
+		}
+	}
+}
+
+// makeCut makes a shard take the entry that names the cut, or that gives the hold up.
+func (e *explored) makeCut(w *world, shard int) error {
+	c, in := &w.cut, w.shards[shard]
+	c.done[shard] = true
+	if c.phase == cutNamed && in.Hold().CutAt(c.upTo[:]) {
+		if err := e.pump(w, shard); err != nil {
+			return err
+		}
+		c.saved[shard], c.made[shard] = w.applied[shard], true
+	}
+	if c.made == [exploreShards]bool{true, true} && c.saved[0] != c.saved[1] {
+		return fmt.Errorf("the shards have made different cuts at %v: %v and %v", c.upTo, c.saved[0], c.saved[1])
+	}
+	in.Hold().Set(0)
+	return e.pump(w, shard)
 }
 
 // staged reports whether a slot's current clock is staged on all shards.
@@ -458,10 +549,12 @@ func TestExploreAll(t *testing.T) {
 		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, deaths: 1},
 		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, breaks: 1},
 		{mode: perdure.ClockAtomic, clocks: 1, parts: 2, deaths: 1},
+		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, cut: true},
+		{mode: perdure.ClockAtomic, clocks: 1, parts: 1, deaths: 1, cut: true},
 	}
 	for _, e := range cases {
-		t.Run(fmt.Sprintf("mode %v, %d clocks, %d parts, %d deaths, %d breaks", e.mode, e.clocks, e.parts,
-			e.deaths, e.breaks), func(t *testing.T) {
+		t.Run(fmt.Sprintf("mode %v, %d clocks, %d parts, %d deaths, %d breaks, cut %v", e.mode, e.clocks, e.parts,
+			e.deaths, e.breaks, e.cut), func(t *testing.T) {
 			t.Parallel()
 			states, err := e.explore()
 			if err != nil {
@@ -485,6 +578,7 @@ func TestExplorerNoticesWeakening(t *testing.T) {
 		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Staging: true}},
 		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, breaks: 1, mutations: mutation.Set{ExactlyOnce: true}},
 		{mode: perdure.ClockAtomic, clocks: 2, parts: 1, deaths: 1, mutations: mutation.Set{Fencing: true}},
+		{mode: perdure.ClockAtomic, clocks: 1, parts: 1, cut: true, mutations: mutation.Set{Cuts: true}},
 	} {
 		_, err := e.explore()
 		if err == nil {

@@ -62,6 +62,7 @@ const (
 //   - Two-step: all counts are equal, or one round of ticks is being applied in slot order, or some slot's next clocks
 //     were lost with the shard's former life.
 //   - No update of a clock ≥ the next cut is applied before SetCut moves the cut.
+//   - During a hold no update is applied. A cut by slot ends it.
 //   - No update of a clock outside its slot's membership interval is ever applied. A slot that has done the last clock
 //     of its interval is not waited for.
 type Sequencer struct {
@@ -69,6 +70,7 @@ type Sequencer struct {
 	gaps              bool // under any model: clocks missing below a decision's start count as lost
 	mutations         mutation.Set
 	cut               perdure.Clock // the next cut; ≤ 0: none
+	hold              Hold
 	end               perdure.Clock // no update of a clock ≥ end counts; 0: no end
 	applied           []perdure.Clock
 	intervals         []protocol.Interval // by slot
@@ -92,13 +94,15 @@ func NewSequencer(mode perdure.ClockMode, applied []perdure.Clock, mutations mut
 	if mutations.Staging {
 		mode = perdure.ClockOneStep
 	}
-	return &Sequencer{
+	in := &Sequencer{
 		mode:      mode,
 		mutations: mutations,
 		applied:   slices.Clone(applied),
 		intervals: make([]protocol.Interval, len(applied)),
 		slots:     make([]slotQueue, len(applied)),
 	}
+	in.hold.in = in
+	return in
 }
 
 // SetMembership sets the membership intervals of the membership with number roster. It may add slots but not remove
@@ -173,6 +177,9 @@ func (in *Sequencer) SetEnd(end perdure.Clock) {
 // AtCut reports whether every update of clocks < cut is applied and none of clocks ≥ cut, so that the shard can be
 // saved.
 func (in *Sequencer) AtCut() bool { return in.cut > 0 && in.MinClock() == in.cut }
+
+// Hold returns the state of holds.
+func (in *Sequencer) Hold() *Hold { return &in.hold }
 
 // Offer takes in one part of an update.
 func (in *Sequencer) Offer(p UpdatePart) Outcome {
@@ -423,7 +430,8 @@ func (in *Sequencer) ready(slot int) bool {
 		return false
 	}
 	clock := s.pending[0].Clock
-	return (in.cut <= 0 || clock < in.cut) && !in.isPastEnd(perdure.Slot(slot), clock)
+	waits := in.hold.holdsBack(slot, clock) || in.HeldByCut(clock)
+	return !waits && !in.isPastEnd(perdure.Slot(slot), clock)
 }
 
 // Counts returns how far a slot's updates have come.

@@ -14,6 +14,7 @@ type State struct {
 	TwoStep           bool                `json:"two_step"`
 	Atomic            bool                `json:"atomic,omitempty"` // the mode is perdure.ClockAtomic
 	Cut               perdure.Clock       `json:"cut"`
+	Hold              uint64              `json:"hold,omitempty"`
 	End               perdure.Clock       `json:"end"`
 	Applied           []perdure.Clock     `json:"applied"`
 	MembershipVersion uint64              `json:"roster,omitempty"`
@@ -45,7 +46,7 @@ type UpdateState struct {
 // State returns a copy of the intake's state, including payloads.
 func (in *Sequencer) State() State {
 	st := State{
-		TwoStep: in.inRounds(), Atomic: in.mode == perdure.ClockAtomic, Cut: in.cut, End: in.end,
+		TwoStep: in.inRounds(), Atomic: in.mode == perdure.ClockAtomic, Cut: in.cut, Hold: in.hold.number, End: in.end,
 		Applied:           slices.Clone(in.applied),
 		MembershipVersion: in.membershipVersion,
 		Intervals:         slices.Clone(in.intervals),
@@ -85,7 +86,7 @@ func Restore(st *State, mutations mutation.Set) *Sequencer {
 		mode = perdure.ClockAtomic
 	}
 	in := NewSequencer(mode, st.Applied, mutations)
-	in.cut, in.end = st.Cut, st.End
+	in.cut, in.hold.number, in.end = st.Cut, st.Hold, st.End
 	in.membershipVersion, in.intervals = st.MembershipVersion, slices.Clone(st.Intervals)
 	for i := range st.Slots {
 		from, s := &st.Slots[i], &in.slots[i]

@@ -68,7 +68,7 @@ func (b *bases) base(shard int) (base []perdure.Clock, known bool) {
 		base[i], _ = b.acknowledged(shard, i)
 		open[i] = b.open(i)
 	}
-	clockBase(base, has, b.record.View.Slots, open, b.record.View.Cut, b.record.TwoStep())
+	clockBase(base, has, b.record.View.Slots, open, b.record.View.Cut, b.record.View.CutClocks, b.record.TwoStep())
 	if b.job.mutations.BaseVector {
 		copy(base, has)
 	}

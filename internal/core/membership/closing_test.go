@@ -122,7 +122,7 @@ func TestLastRows(t *testing.T) {
 		last       bool
 	}{{0, 7, false}, {7, 6, false}, {5, 7, false}, {7, 8, false}, {7, 7, true}} {
 		core, st := rowsJob(t)
-		st.Named, st.Segments = c.named, []protocol.Segment{{Cut: c.cut, File: "f"}}
+		st.Cuts.Named, st.Segments = c.named, []protocol.Segment{{Cut: c.cut, File: "f"}}
 		core.rounds.recordSaves()
 		if p := core.rec.pending.Publish; p == nil || p.Last != c.last {
 			t.Errorf("a shard that knows clock %d and has saved %d publishes %+v; the last one: %t",
@@ -135,7 +135,7 @@ func TestLastRows(t *testing.T) {
 // latter alone causes no save of the record: the next save includes it.
 func TestPublishedRows(t *testing.T) {
 	core, st := rowsJob(t)
-	st.Named = 7
+	st.Cuts.Named = 7
 	core.reconcile()
 	var saved RunningCheckpoint
 	flush := func() *Publish {

@@ -27,17 +27,20 @@ type cuts struct {
 	rec    *recorder
 	queue  *dirtySet
 
-	timer     checkpointTimer // if the interval between checkpoints is chosen automatically
-	durableAt uint64          // the first known revision with the newest cut
-	received  cursor          // over the shards: which have received the cut that was named
-	written   cursor          // over the shards: which have written a segment
+	timer     recovery.Timer // if the interval between checkpoints is chosen automatically
+	durableAt uint64         // the first known revision with the newest cut
+	received  cursor         // over the shards: which have received the cut that was named
+	held      cursor         // over the shards: which are in the hold
+	heldAt    int64          // the tick at which the current hold started
+	holdFrom  int64          // the tick from which another hold may start
+	written   cursor         // over the shards: which have written a segment
 }
 
 // mayNameTimed reports whether the timer may name a cut now: no other cut is in progress, or the current one can no
 // longer be completed.
 func (cu *cuts) mayNameTimed() bool {
-	v := &cu.record.View
-	if !cu.job.traits.Timed || cu.record.Final != nil || v.Pause || cu.record.CutRequested {
+	v, t := &cu.record.View, &cu.job.traits
+	if !t.Timed && !t.CutsBySlot || cu.record.Final != nil || v.Pause || cu.record.CutRequested {
 		return false
 	}
 	return (v.Named <= v.Durable || cu.job.missed()) && cu.record.Placed()
@@ -45,6 +48,10 @@ func (cu *cuts) mayNameTimed() bool {
 
 // requestTimed requests a cut if one is due.
 func (cu *cuts) requestTimed() {
+	if !cu.job.traits.Timed {
+		cu.requestBySlot()
+		return
+	}
 	at := cu.progress()
 	if cu.timer.Due(cu.record.Saving, at) && cu.record.CutFrom(at.Working) > cu.record.View.Durable {
 		set(cu.rec, &cu.record.CutRequested, true)
@@ -52,9 +59,14 @@ func (cu *cuts) requestTimed() {
 }
 
 // progress returns the job's progress, for the timer.
-func (cu *cuts) progress() progress {
+func (cu *cuts) progress() recovery.JobProgress {
 	working, _ := cu.job.highestClocks()
-	return progress{Tick: cu.job.tick, Working: working, Durable: cu.record.View.Durable}
+	if v := &cu.record.View; cu.job.traits.CutsBySlot {
+		working = meanClock(v.Slots, func(i int) perdure.Clock {
+			return max(cu.job.slots[i].lastClock, v.Slots[i].Start, v.StartClock(perdure.Slot(i)))
+		})
+	}
+	return recovery.JobProgress{Tick: cu.job.tick, Working: working, Durable: cu.record.View.Durable}
 }
 
 // recordFailure records that a failure made the job restore rows from a checkpoint.
@@ -93,7 +105,7 @@ func (cu *cuts) measureSave() {
 	cu.setInterval(s, sent)
 }
 
-// pauseForCut makes the slots pause so that a cut can be named, if one is requested.
+// pauseForCut requests a cut if any slot does. The slots pause so that it can be named, unless it is a cut by slot.
 func (cu *cuts) pauseForCut() {
 	v := &cu.record.View
 	if cu.record.CutRequested || !cu.record.Placed() || v.Named > v.Durable && !cu.job.missed() {
@@ -110,7 +122,8 @@ func (cu *cuts) pauseForCut() {
 	if !asked {
 		return
 	}
-	if working, _ := cu.job.highestClocks(); cu.record.CutFrom(max(at, working)) <= v.Durable {
+	working, _ := cu.job.highestClocks()
+	if !cu.job.traits.CutsBySlot && cu.record.CutFrom(max(at, working)) <= v.Durable {
 		return
 	}
 	set(cu.rec, &cu.record.CutRequested, true)
@@ -205,7 +218,7 @@ func (cu *cuts) nameLast(cut perdure.Clock) {
 func (cu *cuts) cutKnown() bool {
 	return cu.received.All(len(cu.record.View.Shards), func(i int) bool {
 		st := cu.job.shardStatus(i)
-		return st != nil && st.Ready && st.Named >= cu.record.View.Named
+		return st != nil && st.Ready && st.Cuts.Named >= cu.record.View.Named
 	})
 }
 
@@ -213,6 +226,8 @@ func (cu *cuts) cutKnown() bool {
 func (cu *cuts) forgetCuts() {
 	set(cu.rec, &cu.record.CutRequested, false)
 	set(cu.rec, &cu.record.View.Named, 0)
+	set(cu.rec, &cu.record.View.NamedClocks, nil)
+	set(cu.rec, &cu.record.View.Hold, 0)
 	set(cu.rec, &cu.record.KnownCut, 0)
 	if cu.record.Final != nil {
 		set(cu.rec, &cu.record.Final, &FinalCheckpoint{}) // along with its cut
@@ -255,6 +270,9 @@ func (cu *cuts) collectCut() {
 		return
 	}
 	p := &Publish{Generation: v.Generation, Cut: cut, Segments: segments}
+	if cut == v.Named {
+		p.Clocks = v.NamedClocks
+	}
 	for i := range v.Shards {
 		p.Epochs = append(p.Epochs, v.Shards[i].Epoch)
 	}
@@ -266,10 +284,11 @@ func (cu *cuts) collectCut() {
 }
 
 // published records that a checkpoint is durable.
-func (cu *cuts) published(cut perdure.Clock) {
-	set(cu.rec, &cu.record.View.Durable, cut)
-	cu.record.lostUpdates.DropCovered(cut)
+func (cu *cuts) published(p *Publish) {
+	set(cu.rec, &cu.record.View.Durable, p.Cut)
+	set(cu.rec, &cu.record.View.DurableClocks, p.Clocks)
+	cu.record.lostUpdates.DropCovered(cu.record.View.Saved)
 	cu.durableAt = cu.record.NextRevision()
-	cu.rec.event("checkpoint", "", "checkpoint of clock %d is durable", cut)
+	cu.rec.event("checkpoint", "", "checkpoint of clock %d is durable", p.Cut)
 	cu.measureSave()
 }

@@ -73,7 +73,8 @@ func DecideStart(fences []protocol.Fence, ticks bool, least perdure.Clock, short
 }
 
 // clockBase completes, in place, the initial applied vector of a lost shard. base contains each slot's acknowledged
-// count; has contains the counts in the rows, if any are left. Clocks before the generation's cut are never resent.
+// count; has contains the counts in the rows, if any are left. Clocks before the generation's cut are never resent; cut
+// is its number, and clocks are those of the slots if it is a cut by slot.
 //
 // Under two-step clocks a shard applies the updates of all slots for a clock together, so the highest count holds for
 // all slots; some just have not received the last acknowledgement. There are two exceptions. A slot that has not
@@ -82,14 +83,15 @@ func DecideStart(fences []protocol.Fence, ticks bool, least perdure.Clock, short
 // have applied. Therefore open contains, by slot, a clock that the slot has certainly not ended, or -1. No shard can
 // have applied that clock, so the other slots' updates for it are not lost either.
 func clockBase(
-	base, has []perdure.Clock, slots []protocol.SlotView, open []perdure.Clock, cut perdure.Clock, twoStep bool,
+	base, has []perdure.Clock, slots []protocol.SlotView, open []perdure.Clock, cut perdure.Clock,
+	clocks protocol.SlotClocks, twoStep bool,
 ) {
 	for i := range has {
 		base[i] = max(base[i], has[i])
 	}
 	for i := range base {
-		if slots[i].From < cut {
-			base[i] = max(base[i], slots[i].Clamp(cut))
+		if at := clocks.Of(perdure.Slot(i), cut); slots[i].From < at {
+			base[i] = max(base[i], slots[i].Clamp(at))
 		}
 	}
 	if !twoStep {

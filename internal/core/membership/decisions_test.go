@@ -121,7 +121,7 @@ func TestBase(t *testing.T) {
 		},
 	} {
 		base := slices.Clone(c.acked)
-		if clockBase(base, c.has, slots, c.open, c.cut, c.twoStep); !slices.Equal(base, c.want) {
+		if clockBase(base, c.has, slots, c.open, c.cut, nil, c.twoStep); !slices.Equal(base, c.want) {
 			t.Errorf("%s: %v, want %v", name, base, c.want)
 		}
 	}

@@ -47,11 +47,11 @@ type jobFields struct {
 	generation               perdure.Generation
 	cut, end, durable, named perdure.Clock
 	tentative, pause, done   bool
-	roster                   uint64
+	roster, hold             uint64
 }
 
 func jobFieldsOf(v *protocol.View) jobFields {
-	return jobFields{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Tentative, v.Pause, v.Done, v.Roster}
+	return jobFields{v.Generation, v.Cut, v.End, v.Durable, v.Named, v.Tentative, v.Pause, v.Done, v.Roster, v.Hold}
 }
 
 // vacantSlot reports whether no process speaks for a slot.

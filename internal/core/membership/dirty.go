@@ -164,7 +164,8 @@ func slotStatusChanged(before *protocol.ObservedShard, now *protocol.ShardDelta,
 	return len(now.Fences) > 0 || len(now.Unfenced) > 0 ||
 		!slices.EqualFunc(before.Segments, now.Segments, sameSegment) ||
 		end > 0 && now.MinClock >= end && before.MinClock != now.MinClock ||
-		before.Roster != now.Roster || before.Named != now.Named || before.Missed != now.Missed
+		before.Roster != now.Roster || before.Cuts.Named != now.Cuts.Named ||
+		before.Cuts.Missed != now.Cuts.Missed || before.Cuts.Hold != now.Cuts.Hold
 }
 
 // sameSegment reports whether two values describe the same segment.

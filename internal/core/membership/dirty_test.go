@@ -98,8 +98,8 @@ func TestHears(t *testing.T) {
 		"a clock":              {0, before, word(func(d *protocol.ShardDelta) { d.MinClock = 6 }), false, false},
 		"the job's last clock": {0, before, word(func(d *protocol.ShardDelta) { d.MinClock = 9 }), true, false},
 		"it has yielded":       {0, before, word(func(d *protocol.ShardDelta) { d.Yielded = true }), true, true},
-		"a cut that it missed": {0, before, word(func(d *protocol.ShardDelta) { d.Missed = true }), true, false},
-		"a cut that it knows":  {0, before, word(func(d *protocol.ShardDelta) { d.Named = 8 }), true, false},
+		"a cut that it missed": {0, before, word(func(d *protocol.ShardDelta) { d.Cuts.Missed = true }), true, false},
+		"a cut that it knows":  {0, before, word(func(d *protocol.ShardDelta) { d.Cuts.Named = 8 }), true, false},
 	} {
 		a := newDirtySet(1)
 		a.Fencing[0].Add(4)

@@ -135,7 +135,7 @@ func (j *jobState) missed() bool {
 	v := &j.record.View
 	for i := range v.Shards {
 		st := j.shardStatus(i)
-		if st != nil && st.Ready && st.Named >= v.Named && st.Missed {
+		if st != nil && st.Ready && st.Cuts.Named >= v.Named && st.Cuts.Missed {
 			return true
 		}
 	}

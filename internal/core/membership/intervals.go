@@ -180,11 +180,12 @@ func plannedChange(v *protocol.View, workers int, at perdure.Clock) (Change, err
 	return scaledTo(v.Slots, workers, at)
 }
 
-// resumedSlots returns the slots that a checkpoint of a cut was saved with.
-func resumedSlots(saved []protocol.Interval, cut perdure.Clock) []protocol.SlotView {
+// resumedSlots returns the slots of a view that starts with a checkpoint. saved are their intervals at the checkpoint.
+func resumedSlots(saved []protocol.Interval, v *protocol.View) []protocol.SlotView {
 	slots := make([]protocol.SlotView, len(saved))
 	for i, s := range saved {
-		slots[i].Interval, slots[i].Left = s, s.Until > 0 && s.Until <= max(cut, s.From)
+		at := v.CutClocks.Of(perdure.Slot(i), v.Cut)
+		slots[i].Interval, slots[i].Left = s, s.Until > 0 && s.Until <= max(at, s.From)
 	}
 	return slots
 }

@@ -187,7 +187,7 @@ func TestChanged(t *testing.T) {
 			t.Errorf("%s: %v, want %v, of %v", name, got, c.want, c.saved)
 		}
 		works := 0
-		for _, s := range resumedSlots(got, 5) {
+		for _, s := range resumedSlots(got, &protocol.View{Cut: 5}) {
 			if !s.Left {
 				works++
 			}

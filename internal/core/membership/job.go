@@ -210,7 +210,8 @@ func (j *jobState) slotClock(slot int) perdure.Clock {
 
 // minClock returns the smallest known clock of all slots.
 func (j *jobState) minClock() perdure.Clock {
-	return max(j.clocks.Min(), j.record.View.Cut) // no slot works below the cut, even before all have reported
+	v := &j.record.View
+	return max(j.clocks.Min(), v.CutClocks.Least(v.Cut)) // no slot works below it, even before all have reported
 }
 
 // isServing reports whether every shard serves and every slot works.

@@ -120,8 +120,10 @@ func (c *Core) RevokeEnd(at perdure.Clock) {
 // members was requested, it takes effect at the clock after the highest, so every slot receives it in time. The pause
 // continues until all shards have received the decision.
 func (c *Core) decidePause() {
-	v := &c.record.View
-	c.cuts.pauseForCut()
+	v, bySlot := &c.record.View, c.job.traits.CutsBySlot
+	if c.cuts.pauseForCut(); bySlot {
+		c.cuts.cutBySlot()
+	}
 	if v.Pause {
 		c.endPause()
 	}
@@ -132,7 +134,7 @@ func (c *Core) decidePause() {
 		set(c.rec, &c.record.KnownCut, v.Named)
 	}
 	pause := c.record.EndRequested || c.record.Change != nil && !v.Tentative || c.record.KnownRoster < v.Roster ||
-		c.record.CutRequested || c.record.KnownCut < v.Named
+		!bySlot && (c.record.CutRequested || c.record.KnownCut < v.Named)
 	if pause == v.Pause {
 		return
 	}
@@ -152,7 +154,11 @@ func (c *Core) endPause() {
 	working, come := c.job.highestClocks()
 	if c.record.EndRequested {
 		set(c.rec, &c.record.EndRequested, false)
-		if end := max(come, c.record.MinEnd); c.record.View.End == 0 || end < c.record.View.End {
+		end := max(come, c.record.MinEnd)
+		if c.job.traits.CutsBySlot { // no cut by slot has the number of the end, which is a cut itself
+			end = max(end, c.record.View.Named+1)
+		}
+		if c.record.View.End == 0 || end < c.record.View.End {
 			c.rec.stopAt(end, c.record.EndTentative)
 		}
 	}
@@ -161,7 +167,7 @@ func (c *Core) endPause() {
 		set(c.rec, &c.record.Change, nil)
 		c.slotMembership.applyChange(*ch, working)
 	}
-	if c.record.CutRequested {
+	if c.record.CutRequested && !c.job.traits.CutsBySlot {
 		c.cuts.nameCut(working)
 	}
 }

@@ -239,7 +239,8 @@ func (f *JobRecord) Apply(ch Change, at perdure.Clock) (joined []int, err error)
 			Incarnation: next[i].Incarnation, Unmanaged: ch.Unmanaged,
 			UnretainedBelow: f.Slots[i].UnretainedBelow,
 		}
-		if i < len(before) && before[i].Until > v.Durable && recovery.Of(f.Job.Recovery).Traits().Partial {
+		partial := recovery.TraitsOf(&f.Job).Partial
+		if i < len(before) && before[i].Until > v.Saved(perdure.Slot(i)) && partial {
 			p.Former = append(slices.Clone(f.Slots[i].Former), before[i].Interval)
 		}
 		f.Slots[i] = p
@@ -262,15 +263,19 @@ func (f *JobRecord) Plan(workers int, at perdure.Clock) error {
 	return err
 }
 
-// Resume starts with the slots that a checkpoint was saved with. past counts the clocks of earlier membership
-// intervals.
-func (f *JobRecord) Resume(saved []protocol.Interval, past int64) {
+// Resume starts with the slots that a checkpoint was saved with, and with their clocks if it is a cut by slot. past
+// counts the clocks of earlier membership intervals.
+func (f *JobRecord) Resume(saved []protocol.Interval, clocks protocol.SlotClocks, past int64) {
 	v := &f.View
+	v.CutClocks, v.DurableClocks = clocks, clocks
 	if len(saved) >= len(v.Slots) { // otherwise no slot had joined or left
-		v.Slots, f.Slots = resumedSlots(saved, v.Cut), make([]Member, len(saved))
+		v.Slots, f.Slots = resumedSlots(saved, v), make([]Member, len(saved))
 		v.Roster, f.KnownRoster, f.PastClocks = 1, 1, past
 	}
-	f.EarlierClocks = f.SlotClocks(v.Cut)
+	f.EarlierClocks = f.PastClocks
+	for i := range v.Slots {
+		f.EarlierClocks += int64(v.Slots[i].Clocks(clocks.Of(perdure.Slot(i), v.Cut)))
+	}
 }
 
 // SlotClocks returns the total number of clocks, below end, in which slots participate.

@@ -87,14 +87,14 @@ func TestApply(t *testing.T) {
 func TestResume(t *testing.T) {
 	f := begin(t, "checkpoint:20")
 	f.View.Cut = 20
-	f.Resume([]protocol.Interval{{}, {Until: 10}, {From: 50}}, 7)
+	f.Resume([]protocol.Interval{{}, {Until: 10}, {From: 50}}, nil, 7)
 	if got := f.SlotClocks(100); got != 7+100+10+50 || f.View.Roster != 1 || f.KnownRoster != 1 ||
 		f.EarlierClocks != 7+20+10 {
 		t.Errorf("%d clocks, %+v", got, f.View)
 	}
 	f = begin(t, "checkpoint:20")
 	f.View.Cut = 20
-	if f.Resume(nil, 0); f.SlotClocks(100) != 200 || f.View.Roster != 0 || f.EarlierClocks != 40 {
+	if f.Resume(nil, nil, 0); f.SlotClocks(100) != 200 || f.View.Roster != 0 || f.EarlierClocks != 40 {
 		t.Errorf("without slots that left: %d clocks", f.SlotClocks(100))
 	}
 }

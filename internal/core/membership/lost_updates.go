@@ -101,11 +101,11 @@ func (l *lostUpdates) RevertShard(shard int) {
 	})
 }
 
-// DropCovered records that a checkpoint of a clock is durable.
-func (l *lostUpdates) DropCovered(cut perdure.Clock) {
+// DropCovered records that a checkpoint is durable. saved returns the clock below which it contains a slot's updates.
+func (l *lostUpdates) DropCovered(saved func(perdure.Slot) perdure.Clock) {
 	var left []gap
 	for _, g := range l.Gaps {
-		if g.From = max(g.From, cut); g.From < g.Until {
+		if g.From = max(g.From, saved(g.Slot)); g.From < g.Until {
 			left = append(left, g)
 		}
 	}
@@ -153,7 +153,8 @@ func (s *slotGaps) RecordStart(start perdure.Clock) { s.LatestStart, s.UnknownSh
 // shard does not know the slot's progress.
 func (l *lostUpdates) Restore(shard, slot int, s *slotGaps, v *protocol.View) (loss lossReport) {
 	lose := func(term protocol.Interval, until perdure.Clock) {
-		l.AddGap(gap{perdure.ShardID(shard), perdure.Slot(slot), term.Clamp(v.Durable), until}, &loss)
+		from := term.Clamp(v.Saved(perdure.Slot(slot)))
+		l.AddGap(gap{perdure.ShardID(shard), perdure.Slot(slot), from, until}, &loss)
 	}
 	for _, term := range s.Former {
 		lose(term, term.Until)

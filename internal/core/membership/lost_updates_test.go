@@ -33,7 +33,7 @@ func TestByCounting(t *testing.T) {
 				}
 			case 1:
 				cut += perdure.Clock(rng.IntN(4))
-				l.DropCovered(cut)
+				l.DropCovered(func(perdure.Slot) perdure.Clock { return cut })
 			default:
 				from := cut + perdure.Clock(rng.IntN(6))
 				g := gap{perdure.ShardID(shard), perdure.Slot(rng.IntN(2)), from, from + perdure.Clock(rng.IntN(5)-1)}
@@ -72,7 +72,7 @@ func TestClone(t *testing.T) {
 	before := fmt.Sprint(l)
 	c := l.Clone()
 	l.AddGap(gap{From: 2, Until: 9}, &lossReport{})
-	l.DropCovered(1)
+	l.DropCovered(func(perdure.Slot) perdure.Clock { return 1 })
 	l.RevertShard(0)
 	if fmt.Sprint(c) != before {
 		t.Errorf("%v, was %s", c, before)

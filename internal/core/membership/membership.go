@@ -69,8 +69,9 @@ type Inquiry struct {
 type Publish struct {
 	Generation perdure.Generation
 	Cut        perdure.Clock
-	Segments   []protocol.Segment // by shard; nil for a running checkpoint
-	Epochs     []perdure.Epoch    // by shard
+	Clocks     protocol.SlotClocks // those of the slots if it is a cut by slot
+	Segments   []protocol.Segment  // by shard; nil for a running checkpoint
+	Epochs     []perdure.Epoch     // by shard
 	// Running, if not nil, is the running checkpoint to publish instead. Cut is then the clock that all slots have
 	// reached.
 	Running *RunningCheckpoint
@@ -129,7 +130,7 @@ func New(facts JobRecord, patience int64, mutations mutation.Set) *Core {
 	j := &jobState{
 		record:     f,
 		strategy:   strategy,
-		traits:     strategy.Traits(),
+		traits:     recovery.TraitsOf(&facts.Job),
 		slots:      make([]observed, len(f.Slots)),
 		detector:   failuredetector.NewDetector(patience),
 		replicas:   placement.NewReplicaMap(n),
@@ -151,7 +152,7 @@ func New(facts JobRecord, patience int64, mutations mutation.Set) *Core {
 			rec: r,
 		},
 		rounds: rounds{record: f, job: j, rec: r},
-		cuts:   cuts{record: f, job: j, rec: r, queue: a, timer: newCheckpointTimer(usualTick)},
+		cuts:   cuts{record: f, job: j, rec: r, queue: a, timer: recovery.NewTimer(usualTick)},
 	}
 	for i := range f.Servers {
 		r.addServer(f.Servers[i].Zone)
@@ -321,7 +322,7 @@ func (c *Core) Published(p *Publish, ok bool) bool {
 	c.queue.ShardsDirty = c.queue.ShardsDirty || len(c.queue.LostShards.All()) > 0 // orphans may have waited for it
 	counts := ok && p.Cut > v.Durable && (p.Running == nil || p.Last)
 	if counts {
-		c.cuts.published(p.Cut)
+		c.cuts.published(p)
 	}
 	c.reconcile()
 	return counts

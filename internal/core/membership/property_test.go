@@ -178,7 +178,7 @@ func (c *cluster) goOn(e *earlier) {
 		}
 	}
 	c.saved = NewJobRecord(c.job, 1, e.Cut, nil)
-	c.saved.Resume(slots, e.Past)
+	c.saved.Resume(slots, nil, e.Past)
 	c.before = uint64(e.Past)
 	for len(c.workers) < len(slots) {
 		c.workers = append(c.workers, &fakeWorker{})

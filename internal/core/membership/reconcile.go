@@ -1,6 +1,9 @@
 package membership
 
-import "github.com/perdure/perdure/internal/core/recovery"
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
+)
 
 // reconcile takes every step that the job record and the observations allow, for all shards and slots that an event may
 // concern.
@@ -58,13 +61,14 @@ func (c *Core) rollBack(why string) {
 	v := &c.record.View
 	set(c.rec, &v.Generation, v.Generation+1)
 	set(c.rec, &v.Cut, v.Durable)
+	set(c.rec, &v.CutClocks, v.DurableClocks)
 	set(c.rec, &c.record.EndRequested, false) // a slot that reached the goal will reach it again
 	c.cuts.forgetCuts()
 	c.slotMembership.cutSuspended()
 	redone := int64(0)
 	for i := range v.Slots {
 		next := v.Slots[i]
-		next.Decided, next.Start, next.Source = true, next.Clamp(v.Cut), 0
+		next.Decided, next.Start, next.Source = true, v.StartClock(perdure.Slot(i)), 0
 		c.rec.changeSlot(i, next)
 		redone += int64(max(0, c.job.slots[i].lastClock-next.Start))
 		c.rec.setClock(i, next.Start)

@@ -365,7 +365,7 @@ func (c *cluster) status(s *fakeServer, i int, sh *fakeShard) protocol.ShardStat
 	if !st.Ready {
 		return st
 	}
-	st.MinClock, st.Seq, st.Roster, st.Named = sh.in.MinClock(), sh.seq, sh.in.MembershipVersion(), sh.named
+	st.MinClock, st.Seq, st.Roster, st.Cuts.Named = sh.in.MinClock(), sh.seq, sh.in.MembershipVersion(), sh.named
 	sh.mended = sh.mended || head && sv.Restored && sh.complete(&s.view)
 	st.ResendComplete, st.SaveSeconds = sh.mended, c.saveSeconds
 	for j, sl := range s.view.Slots[:min(len(s.view.Slots), len(sh.in.Applied()))] {
@@ -384,7 +384,7 @@ func (c *cluster) nextCut(sh *fakeShard, v *protocol.View) perdure.Clock {
 	if !traitsOf(c.job.Recovery).SavesCuts() {
 		return -1
 	}
-	s := recovery.ScheduleOf(c.job.Recovery)
+	s := recovery.ScheduleOf(&c.job)
 	s.Named, s.End = sh.named, v.End
 	return s.Next(recovery.Progress{MinClock: sh.in.MinClock(), Left: sh.cut})
 }

@@ -50,7 +50,7 @@ func (ro *rounds) recordSaves() {
 func (ro *rounds) saved(clock perdure.Clock) bool {
 	for i := range ro.record.View.Shards {
 		st := ro.job.shardStatus(i)
-		if st == nil || !st.Ready || st.Named != clock || len(st.Segments) == 0 || st.Segments[0].Cut != clock {
+		if st == nil || !st.Ready || st.Cuts.Named != clock || len(st.Segments) == 0 || st.Segments[0].Cut != clock {
 			return false
 		}
 	}

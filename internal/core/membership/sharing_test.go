@@ -123,7 +123,7 @@ func (sh *sharing) mark(c *cluster, w *fakeWorker, slot perdure.Slot) bool {
 		}
 	}
 	w.mark, w.waits = w.clock, false
-	cuts := recovery.ScheduleOf(c.job.Recovery)
+	cuts := recovery.ScheduleOf(&c.job)
 	cuts.Named = v.Named
 	if cuts.Has(w.clock + 1) {
 		sh.whole[slotClock{slot, v.Generation, w.clock}] = true

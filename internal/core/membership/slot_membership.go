@@ -102,9 +102,10 @@ func (ro *slotMembership) cutSuspended() {
 	v := &ro.record.View
 	shorter := false
 	for i := range v.Slots {
-		if sl := &v.Slots[i]; ro.record.Slots[i].Suspended && sl.Until > max(v.Cut, sl.From) {
+		at := v.CutClocks.Of(perdure.Slot(i), v.Cut)
+		if sl := &v.Slots[i]; ro.record.Slots[i].Suspended && sl.Until > max(at, sl.From) {
 			next := *sl
-			next.Interval, shorter = intervalUpTo(sl.From, v.Cut), true
+			next.Interval, shorter = intervalUpTo(sl.From, at), true
 			ro.rec.changeSlot(i, next)
 		}
 	}

@@ -63,7 +63,7 @@ func (fa *slotRecovery) decideSlot(slot int) (rollBack string, goesOn bool) {
 			return "", false
 		}
 	}
-	next, cuts := fa.record.View.Slots[slot], recovery.ScheduleOf(fa.record.Job.Recovery)
+	next, cuts := fa.record.View.Slots[slot], recovery.ScheduleOf(&fa.record.Job)
 	cuts.Named = fa.record.View.Named
 	over := next.Until > 0 && start >= next.Until // it has done its last clock
 	known := over || start <= max(fa.record.View.Cut, next.From) || cuts.Has(start)

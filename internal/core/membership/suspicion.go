@@ -83,7 +83,7 @@ func (c *Core) LateTick() {
 }
 
 func (c *Core) afterTick() {
-	if c.cuts.mayNameTimed() && c.job.isServing() {
+	if c.cuts.mayNameTimed() && (c.job.traits.CutsBySlot || c.job.isServing()) {
 		c.cuts.requestTimed()
 	}
 	c.reports.watchLog()

@@ -15,7 +15,7 @@ type Set struct {
 	Pushes         bool // changed rows are not pushed, although readers are notified that they were
 	RestoreBarrier bool // a restored shard answers reads before all updates were resent
 	Units          bool // rows of a whole table are saved individually
-	Cuts           bool // background saves also contain updates of later clocks
+	Cuts           bool // background saves also contain updates of later clocks, and holds have no effect
 
 	// On a worker.
 	Bound       bool // under vap it sends regardless of the updates in transit

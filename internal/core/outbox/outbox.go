@@ -106,7 +106,7 @@ func New(limits Limits) *Outbox {
 // Join sets the job and the slot of this process, or NoSlot if it has none.
 func (b *Outbox) Join(job *perdure.JobSpec, slot perdure.Slot) {
 	b.jobView.job, b.jobView.slot = job, slot
-	b.jobView.traits, b.jobView.cuts = recovery.Of(job.Recovery).Traits(), recovery.ScheduleOf(job.Recovery)
+	b.jobView.traits, b.jobView.cuts = recovery.TraitsOf(job), recovery.ScheduleOf(job)
 	if b.retains() { // memory released by one cut serves the updates until the next
 		b.spareLeft = max(b.spareLeft, int(b.limits.Retain))
 	}
@@ -189,9 +189,10 @@ func (b *Outbox) AllApplied() bool {
 }
 
 // CanRetain reports whether one more clock's updates may be retained until they are in a checkpoint. It must be true
-// before a named cut that this slot has not reached, because the other slots wait there.
+// before a named cut that this slot has not reached, if the other slots wait there.
 func (b *Outbox) CanRetain() bool {
-	return b.retained < b.limits.Retain || b.retained == 0 || b.clock < b.jobView.view.Named
+	waits := !b.jobView.traits.CutsBySlot && b.clock < b.jobView.view.Named
+	return b.retained < b.limits.Retain || b.retained == 0 || waits
 }
 
 // WithinLimits reports whether few enough bytes are in transit for a clock to end.

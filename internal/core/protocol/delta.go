@@ -21,11 +21,16 @@ type ViewDelta struct {
 	Pause      bool                `json:"pause"`
 	Durable    perdure.Clock       `json:"durable"`
 	Named      perdure.Clock       `json:"named,omitempty"`
+	Hold       uint64              `json:"hold,omitempty"`
 	Done       bool                `json:"done"`
 	Tables     []perdure.TableSpec `json:"tables,omitempty"` // the complete list, if tables were added
 	Shards     []ShardChange       `json:"shards,omitempty"` // by number
 	Slots      []SlotChange        `json:"slots,omitempty"`  // by number; new slots come last
 	Roster     uint64              `json:"roster,omitempty"`
+
+	CutClocks     SlotClocks `json:"cut_clocks,omitempty"`
+	DurableClocks SlotClocks `json:"durable_clocks,omitempty"`
+	NamedClocks   SlotClocks `json:"named_clocks,omitempty"`
 }
 
 // ShardChange is a changed shard in a ViewDelta, with its new value.
@@ -46,7 +51,8 @@ func DeltaOf(v *View, base uint64, tables bool, shards []perdure.ShardID, slots 
 	d := ViewDelta{
 		Base: base, Revision: v.Revision, Generation: v.Generation,
 		Cut: v.Cut, End: v.End, Tentative: v.Tentative, Pause: v.Pause, Durable: v.Durable, Named: v.Named,
-		Done: v.Done, Roster: v.Roster,
+		Hold: v.Hold, Done: v.Done, Roster: v.Roster,
+		CutClocks: v.CutClocks, DurableClocks: v.DurableClocks, NamedClocks: v.NamedClocks,
 	}
 	if tables {
 		d.Tables = v.Tables
@@ -78,6 +84,8 @@ func (d *ViewDelta) Apply(v *View) (View, error) {
 	next.Revision, next.Generation, next.Cut, next.End = d.Revision, d.Generation, d.Cut, d.End
 	next.Tentative = d.Tentative
 	next.Pause, next.Durable, next.Named, next.Done, next.Roster = d.Pause, d.Durable, d.Named, d.Done, d.Roster
+	next.Hold, next.CutClocks = d.Hold, d.CutClocks
+	next.DurableClocks, next.NamedClocks = d.DurableClocks, d.NamedClocks
 	if len(d.Tables) > 0 {
 		next.Tables = d.Tables
 	}

@@ -47,12 +47,8 @@ type ShardStatus struct {
 	// Fences holds an entry for each slot that the view calls unsettled.
 	Fences []Fence `json:"fences,omitempty"`
 	// Roster is the newest View.Roster whose membership intervals the replica uses.
-	Roster uint64 `json:"roster,omitempty"`
-	// Named is the newest View.Named at which the replica will save, or which it has passed.
-	Named perdure.Clock `json:"named,omitempty"`
-	// Missed reports that the replica has passed a cut without saving it: the background save of that cut was given up,
-	// or the replica passed the clock at which it had to save all rows. That checkpoint will never exist.
-	Missed bool `json:"missed,omitempty"`
+	Roster uint64    `json:"roster,omitempty"`
+	Cuts   CutStatus `json:"cuts"`
 	// ResendComplete reports whether a restored shard has received all updates that the workers had sent to it before
 	// it was lost.
 	ResendComplete bool `json:"whole,omitempty"`
@@ -79,6 +75,24 @@ type ShardStatus struct {
 	Bytes int64 `json:"bytes,omitempty"`
 	// Problem is why the shard is stuck; "": it is not.
 	Problem string `json:"problem,omitempty"`
+}
+
+// CutStatus is the part of a ShardStatus about requested cuts.
+type CutStatus struct {
+	// Named is the newest View.Named at which the replica will save, or which it has passed.
+	Named perdure.Clock `json:"named,omitempty"`
+	// Missed reports that the replica has passed a cut without saving it: the background save of that cut was given up,
+	// or the replica passed the clock at which it had to save all rows. That checkpoint will never exist.
+	Missed bool `json:"missed,omitempty"`
+	// Hold is the number of the hold that the replica is in; 0: none. Ticked is then by slot the clock below which its
+	// updates are decided.
+	Hold   uint64          `json:"hold,omitempty"`
+	Ticked []perdure.Clock `json:"ticked,omitempty"`
+}
+
+// differs reports whether two statuses differ, apart from the progress during a hold.
+func (c *CutStatus) differs(o *CutStatus) bool {
+	return c.Named != o.Named || c.Missed != o.Missed || c.Hold != o.Hold
 }
 
 // Fence is the progress of a slot on a shard at the moment when its older incarnations were fenced. Carried reports
@@ -208,8 +222,8 @@ func (t *ServerDeltaEncoder) forget(st *ServerStatus) (gone []perdure.ShardID) {
 func isActionable(before, now *ShardStatus, end perdure.Clock) bool {
 	return before.Generation != now.Generation || before.Epoch != now.Epoch || before.Since != now.Since ||
 		before.Ready != now.Ready || before.Joined != now.Joined || before.Yielded != now.Yielded ||
-		before.Missed != now.Missed || before.ResendComplete != now.ResendComplete ||
-		before.Roster != now.Roster || before.Named != now.Named || before.Problem != now.Problem ||
+		before.ResendComplete != now.ResendComplete || before.Roster != now.Roster ||
+		before.Cuts.differs(&now.Cuts) || before.Problem != now.Problem ||
 		end > 0 && before.MinClock < end && now.MinClock >= end ||
 		!slices.Equal(before.Applied, now.Applied) || !slices.Equal(before.SavedRows, now.SavedRows) ||
 		!slices.Equal(before.Fences, now.Fences) ||
@@ -222,6 +236,7 @@ func isActionable(before, now *ShardStatus, end perdure.Clock) bool {
 func countsChanged(before, now *ShardStatus) bool {
 	return before.MinClock != now.MinClock || before.Seq != now.Seq || before.SaveSeconds != now.SaveSeconds ||
 		before.SaveBytes != now.SaveBytes || before.Bytes != now.Bytes ||
+		!slices.Equal(before.Cuts.Ticked, now.Cuts.Ticked) ||
 		(before.Unread == nil) != (now.Unread == nil) || now.Unread != nil && *before.Unread != *now.Unread
 }
 

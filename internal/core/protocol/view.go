@@ -25,13 +25,53 @@ type View struct {
 	// Named is a cut in addition to those of the strategy's interval, at a clock that no
 	// slot had passed when it was named; 0: none yet. It matters only while it is later
 	// than Durable.
-	Named  perdure.Clock       `json:"named,omitempty"`
-	Done   bool                `json:"done"`
-	Tables []perdure.TableSpec `json:"tables"`
-	Shards []ShardView         `json:"shards"`
-	Slots  []SlotView          `json:"slots"`
+	Named perdure.Clock `json:"named,omitempty"`
+	// Hold is the number of the current hold, in which shards apply no updates, so that a cut by slot can be chosen; 0:
+	// none.
+	Hold uint64 `json:"hold,omitempty"`
+	// CutClocks, DurableClocks and NamedClocks are the clocks of the slots at Cut, Durable and Named, if these are cuts
+	// by slot.
+	CutClocks     SlotClocks          `json:"cut_clocks,omitempty"`
+	DurableClocks SlotClocks          `json:"durable_clocks,omitempty"`
+	NamedClocks   SlotClocks          `json:"named_clocks,omitempty"`
+	Done          bool                `json:"done"`
+	Tables        []perdure.TableSpec `json:"tables"`
+	Shards        []ShardView         `json:"shards"`
+	Slots         []SlotView          `json:"slots"`
 	// Roster counts the changes of the slots' membership intervals.
 	Roster uint64 `json:"roster,omitempty"`
+}
+
+// SlotClocks describes a cut by slot: it contains the updates of each slot up to another clock. The cut's number is
+// the mean of these clocks, or higher if an earlier cut has that number. A nil SlotClocks describes a cut at one clock,
+// its number, for all slots. SlotClocks are never changed in place.
+type SlotClocks []perdure.Clock
+
+// Of returns the clock of a slot in the cut with the given number; that number for NoSlot.
+func (c SlotClocks) Of(slot perdure.Slot, cut perdure.Clock) perdure.Clock {
+	switch {
+	case c == nil || slot < 0:
+		return cut
+	case int(slot) >= len(c):
+		return 0 // it has joined since
+	}
+	return c[slot]
+}
+
+// Least returns the lowest clock of any slot in the cut with the given number.
+func (c SlotClocks) Least(cut perdure.Clock) perdure.Clock {
+	if len(c) == 0 {
+		return cut
+	}
+	return slices.Min(c)
+}
+
+// Most returns the highest clock of any slot in the cut with the given number.
+func (c SlotClocks) Most(cut perdure.Clock) perdure.Clock {
+	if len(c) == 0 {
+		return cut
+	}
+	return slices.Max(c)
 }
 
 // Clone returns a copy with its own lists of tables, shards and slots. The lists of a
@@ -201,7 +241,12 @@ func (v *View) Rank(slot perdure.Slot, c perdure.Clock) (rank, of int) {
 }
 
 // StartClock returns the clock of a slot at the start of the view's generation.
-func (v *View) StartClock(slot perdure.Slot) perdure.Clock { return v.Slots[slot].Clamp(v.Cut) }
+func (v *View) StartClock(slot perdure.Slot) perdure.Clock {
+	return v.Slots[slot].Clamp(v.CutClocks.Of(slot, v.Cut))
+}
+
+// Saved returns the clock below which the newest published checkpoint contains all updates of a slot.
+func (v *View) Saved(slot perdure.Slot) perdure.Clock { return v.DurableClocks.Of(slot, v.Durable) }
 
 // EndClock returns the clock at which a slot's work ends, because its membership interval or the job ends; 0: not known
 // yet.

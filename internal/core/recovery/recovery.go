@@ -49,6 +49,15 @@ func Of(r perdure.Recovery) Strategy {
 	return none{r}
 }
 
+// TraitsOf returns the traits of the strategy that a job has chosen, in this job.
+func TraitsOf(job *perdure.JobSpec) Traits {
+	t := Of(job.Recovery).Traits()
+	if t.CutsBySlot = job.AtomicClocks && t.SavesCuts(); t.CutsBySlot {
+		t.SaveMode = SaveInBackground
+	}
+	return t
+}
+
 // Check validates a job, including its strategy.
 func Check(job *perdure.JobSpec) error {
 	if err := job.Validate(); err != nil || !job.OnOutage.Continue {
@@ -70,6 +79,9 @@ type Traits struct {
 	Period   perdure.Clock
 	// Partial is set if updates without a copy are only counted, and do not cause a rollback.
 	Partial bool
+	// CutsBySlot is set if a cut contains the updates of each slot up to another clock. Cuts are then chosen during
+	// holds and always written in the background.
+	CutsBySlot bool
 	// ServesIndependently is set if a server serves again as soon as its own shards do, because no other process has to
 	// do anything for them.
 	ServesIndependently bool
@@ -116,8 +128,10 @@ const (
 const EveryShard perdure.ShardID = -1
 
 // SavedUpTo returns the clock below which checkpoints contain a slot's updates for a shard. Today it is the same for
-// all, because every checkpoint is a cut. The parameters leave room for other strategies.
-func SavedUpTo(v *protocol.View, _ perdure.ShardID, _ perdure.Slot) perdure.Clock { return v.Durable }
+// all shards, because every checkpoint is a cut. The parameter leaves room for other strategies.
+func SavedUpTo(v *protocol.View, _ perdure.ShardID, slot perdure.Slot) perdure.Clock {
+	return v.Saved(slot)
+}
 
 // RestartContent is the content that a lost shard starts with again. It may lack updates that the shard had
 // acknowledged. Each slot's count on the shard then jumps to the newest clock of the slot that the shard had

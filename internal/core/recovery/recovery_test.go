@@ -125,7 +125,7 @@ func TestAfter(t *testing.T) {
 		"none": -1, "chain:2": -1, "chain:2,async": -1, "chain:2,every:3": -1, "chain:2,checkpoint:3": 6, "resend:4": 8,
 		"checkpoint:auto": -1, "resend:auto": -1, "chain:2,checkpoint:auto,async": -1, "stateless": -1,
 	} {
-		if got := recovery.ScheduleOf(parse(t, s)).After(5); got != want {
+		if got := recovery.ScheduleOf(&perdure.JobSpec{Recovery: parse(t, s)}).After(5); got != want {
 			t.Errorf("%s: the first cut after clock 5 is %d, want %d", s, got, want)
 		}
 	}

@@ -13,12 +13,13 @@ type Schedule struct {
 	End   perdure.Clock // the end of the job, which is also a cut; 0: unknown
 }
 
-// ScheduleOf returns the schedule of a job that keeps checkpoints, without a named cut.
-func ScheduleOf(r perdure.Recovery) Schedule {
-	if t := Of(r).Traits(); !t.SavesCuts() || t.Timed {
+// ScheduleOf returns the schedule of a job that keeps checkpoints, without a named cut. Cuts by slot are not known in
+// advance.
+func ScheduleOf(job *perdure.JobSpec) Schedule {
+	if t := TraitsOf(job); !t.SavesCuts() || t.Timed || t.CutsBySlot {
 		return Schedule{}
 	}
-	return Schedule{Every: r.Every}
+	return Schedule{Every: job.Recovery.Every}
 }
 
 // After returns the first regular cut after a clock; -1: none.

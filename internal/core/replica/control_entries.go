@@ -20,6 +20,9 @@ type ControlEntry struct {
 type proposals struct {
 	membershipVersion uint64
 	named             perdure.Clock
+	hold              uint64
+	heldTicks         int  // for how long the current hold has lasted
+	holdExpired       bool // it has lasted too long
 	tables            int
 	end               perdure.Clock
 	fenced, decided   []perdure.Incarnation // by slot
@@ -43,7 +46,7 @@ func (p *proposals) beforeServing(v *protocol.View, head bool, st *State, fx *Ef
 		})
 		return true
 	}
-	if v.Named > max(p.named, st.cuts.schedule.Named) {
+	if v.Named > max(p.named, st.cuts.schedule.Named) && !st.cuts.bySlot {
 		p.named = v.Named
 		fx.propose(ControlEntry{Kind: wire.KindCut, Slot: perdure.NoSlot, Clock: v.Named})
 		return true
@@ -69,7 +72,8 @@ func (p *proposals) mayServe(mine *protocol.ShardView, head bool, fx *Effects) b
 
 // begin records what the log already has, when the head starts to serve.
 func (p *proposals) begin(st *State) {
-	p.tables, p.end = len(st.rows.parts), st.cuts.schedule.End
+	p.tables, p.end, p.hold = len(st.rows.parts), st.cuts.schedule.End, st.intake.Hold().Number()
+	p.named = st.cuts.schedule.Named
 	for slot := range st.Applied() {
 		p.fenced = append(p.fenced, st.intake.Incarnation(perdure.Slot(slot)))
 		p.decided = append(p.decided, 0)
@@ -78,6 +82,10 @@ func (p *proposals) begin(st *State) {
 
 // serving proposes the facts that the view requires while the head serves.
 func (p *proposals) serving(v *protocol.View, fx *Effects) {
+	if p.holdExpired {
+		p.holdExpired = false
+		fx.propose(ControlEntry{Kind: wire.KindHold, Slot: perdure.NoSlot})
+	}
 	if v == p.lastView {
 		return
 	}
@@ -92,6 +100,7 @@ func (p *proposals) serving(v *protocol.View, fx *Effects) {
 		p.end = v.End
 		fx.propose(ControlEntry{Kind: wire.KindEnd, Slot: perdure.NoSlot, Clock: v.End})
 	}
+	p.cutBySlot(v, fx)
 	for i, sl := range v.Slots {
 		if i == len(p.fenced) {
 			p.fenced, p.decided = append(p.fenced, 0), append(p.decided, 0)
@@ -106,6 +115,32 @@ func (p *proposals) serving(v *protocol.View, fx *Effects) {
 				Kind: wire.KindDecide, Slot: perdure.Slot(i), Incarnation: sl.Incarnation, Clock: sl.Start,
 			})
 		}
+	}
+}
+
+// maxHoldTicks is the number of ticks after which a head ends a hold by itself, because the coordinator may be away.
+const maxHoldTicks = 50
+
+// tick advances the time. hold is the number of the current hold.
+func (p *proposals) tick(hold uint64) {
+	if p.heldTicks++; hold == 0 {
+		p.heldTicks = 0
+	}
+	p.holdExpired = p.holdExpired || p.heldTicks == maxHoldTicks
+}
+
+// cutBySlot proposes the beginning and the end of a hold: see docs/design/asynchronous.md. A cut ends the hold.
+func (p *proposals) cutBySlot(v *protocol.View, fx *Effects) {
+	switch {
+	case v.Named > p.named && v.NamedClocks != nil:
+		p.named, p.hold = v.Named, v.Hold
+		fx.propose(ControlEntry{
+			Kind: wire.KindCut, Slot: perdure.NoSlot, Clock: v.Named,
+			Payload: wire.JSON(v.NamedClocks),
+		})
+	case v.Hold != p.hold:
+		p.hold = v.Hold
+		fx.propose(ControlEntry{Kind: wire.KindHold, Slot: perdure.NoSlot, Clock: perdure.Clock(v.Hold)})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/table"
 )
 
@@ -18,6 +19,7 @@ import (
 // cuts tracks the cuts of a shard: the next one to save, the one being written, and those that are saved.
 type cuts struct {
 	background bool // training continues while a cut is written
+	bySlot     bool // except for the job's end, all cuts are cuts by slot: see cutAt
 	saves      bool // checkpoints are kept
 	rows       bool // rows are saved separately: the only cut is the one named when the job is about to end
 	sparing    bool // background writes contain only changed rows, always
@@ -59,6 +61,9 @@ func (c *cuts) plan(in *consistency.Sequencer) {
 	s := c.schedule
 	if c.rows {
 		s.End = 0
+	}
+	if c.bySlot {
+		s.Named = 0
 	}
 	if (c.saves || c.rows) && !in.AtCut() {
 		in.SetCut(s.Next(recovery.Progress{MinClock: in.MinClock(), Left: c.left}))
@@ -102,6 +107,7 @@ func (c *cuts) recordSaved(seg protocol.Segment, in *consistency.Sequencer) {
 	case seg.Cut > c.left: // the shard is paused there
 		c.leave(seg.Cut, in)
 	default:
+		c.writes = c.writes && !c.bySlot
 		return // two heads have saved it
 	}
 	c.segments = append(c.segments, seg)
@@ -133,6 +139,26 @@ func (c *cuts) image(cut perdure.Clock, w *rows, in *consistency.Sequencer) *Ima
 		m.Rows = append(m.Rows, p.SnapshotChanged(len(c.files) == 0))
 	}
 	return m
+}
+
+// cutAt makes a cut by slot, at this position of the log: it applies exactly the updates up to the given clock of each
+// slot, and the head takes its image. If that is impossible, the cut counts as missed. In either case the hold is over.
+// A cut that was not written before is given up: the coordinator requests the next one only when no head writes.
+func (c *cuts) cutAt(number perdure.Clock, clocks protocol.SlotClocks, st *State, to *ReaderSet) {
+	in := st.intake
+	if number <= c.schedule.Named {
+		return // two heads have appended it
+	}
+	possible := in.Hold().CutAt(clocks)
+	if possible {
+		st.applyToCut(to)
+	}
+	c.schedule.Named, c.left, c.unsaved = number, number, number
+	if possible && c.head && !c.writes {
+		c.writes, c.held = true, slotstate.Names(st.rows.states)
+		to.fx.Saves = append(to.fx.Saves, Save{Cut: number, Image: st.Image(number)})
+	}
+	in.Hold().Set(0)
 }
 
 // written records that an image is in a file.

@@ -97,7 +97,7 @@ func New(s Settings) *Replica {
 	if s.Progress == nil {
 		s.Progress = func() {}
 	}
-	traits := recovery.Of(job.Recovery).Traits()
+	traits := recovery.TraitsOf(job)
 	r := &Replica{
 		State: newState(&s, job, traits), shard: s.Shard, job: job, traits: traits, mutations: s.Mutations,
 		dirty: true,
@@ -179,6 +179,13 @@ func (r *Replica) Propose() (news bool) {
 		}
 	}
 	return len(fx.ControlEntries) > before
+}
+
+// Tick advances the time by one heartbeat.
+func (r *Replica) Tick() {
+	if r.ready {
+		r.proposals.tick(r.State.intake.Hold().Number())
+	}
 }
 
 // startServing starts serving the readers that open the shard.
@@ -279,7 +286,7 @@ func (r *Replica) applyControlEntry(f *wire.Frame) error {
 		to.grow(st)
 		to.updateProcesses(r.queued)
 	default:
-		return st.take(f)
+		return st.take(f, to)
 	}
 	return nil
 }
@@ -427,9 +434,15 @@ func (r *Replica) Status(v *protocol.View, st *protocol.ShardStatus) {
 	}
 	st.States, st.PendingStates = slotstate.Names(r.State.rows.states), held(&r.State)
 	st.MinClock, st.Seq, st.Roster = in.MinClock(), r.State.Seq(), in.MembershipVersion()
-	st.Named, st.ResendComplete, st.Missed = sv.schedule.Named, r.resend.done, sv.missed()
-	if r.role.Head && r.State.rounds.missed(st.Named, st.MinClock) {
-		st.Missed = true
+	st.ResendComplete = r.resend.done
+	st.Cuts = protocol.CutStatus{Named: sv.schedule.Named, Missed: sv.missed(), Hold: in.Hold().Number()}
+	for i := range in.Applied() {
+		if st.Cuts.Hold > 0 {
+			st.Cuts.Ticked = append(st.Cuts.Ticked, in.Counts(perdure.Slot(i)).Ticked)
+		}
+	}
+	if r.role.Head && r.State.rounds.missed(st.Cuts.Named, st.MinClock) {
+		st.Cuts.Missed = true
 	}
 	for i, sl := range v.Slots {
 		slot := perdure.Slot(i)

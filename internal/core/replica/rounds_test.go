@@ -226,7 +226,7 @@ func TestLastRound(t *testing.T) {
 func (b *bench) missed() bool {
 	var st protocol.ShardStatus
 	b.Status(&b.view, &st)
-	return st.Missed
+	return st.Cuts.Missed
 }
 
 // TestRoundOfTheLastClock: if a round of some rows was taken at a clock that is named only later, it is not reported as

@@ -39,7 +39,7 @@ func newState(s *Settings, job *perdure.JobSpec, traits recovery.Traits) State {
 		cuts: cuts{
 			background: traits.SavesInBackground(), saves: traits.SavesCuts(), sparing: s.SaveChangedOnly,
 			rows:     traits.SaveMode == recovery.SaveRows,
-			schedule: recovery.ScheduleOf(job.Recovery),
+			schedule: recovery.ScheduleOf(job), bySlot: traits.CutsBySlot,
 		},
 		rounds: newRounds(s),
 		sums:   combining{mutations: s.Mutations.Combine},
@@ -65,7 +65,7 @@ func (st *State) updateTableSettings() {
 	st.tail = st.rows.job.TailReads(specs)
 	st.rows.scales = st.rows.job.Scales(specs)
 	st.sums.of(st.rows.parts)
-	if recovery.Of(st.rows.job.Recovery).Traits().Partial {
+	if recovery.TraitsOf(st.rows.job).Partial {
 		st.intake.CountMissingAsLost()
 	}
 }
@@ -267,7 +267,7 @@ func (st *State) evict(least perdure.Clock, to *ReaderSet) {
 }
 
 // take applies an entry that the head derived from the view and that concerns only the state.
-func (st *State) take(f *wire.Frame) error {
+func (st *State) take(f *wire.Frame, to *ReaderSet) error {
 	switch f.Kind {
 	case wire.KindFence:
 		st.intake.Fence(f.Slot, f.Incarnation)
@@ -275,8 +275,18 @@ func (st *State) take(f *wire.Frame) error {
 		st.intake.Decide(f.Slot, f.Incarnation, f.Clock)
 	case wire.KindEnd:
 		st.cuts.setEnd(f.Clock, st.intake)
+	case wire.KindHold:
+		st.intake.Hold().Set(uint64(f.Clock))
 	case wire.KindCut:
-		st.cuts.setNamed(f.Clock, st.intake)
+		if !st.cuts.bySlot {
+			st.cuts.setNamed(f.Clock, st.intake)
+			break
+		}
+		var clocks protocol.SlotClocks
+		if err := wire.ParseControl(f, &clocks); err != nil {
+			return err
+		}
+		st.cuts.cutAt(f.Clock, clocks, st, to)
 	case wire.KindPassCut:
 		var seg protocol.Segment
 		if err := wire.ParseControl(f, &seg); err != nil {

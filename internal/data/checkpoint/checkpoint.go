@@ -127,6 +127,7 @@ type Manifest struct {
 	Job        perdure.JobSpec     `json:"job"`
 	Generation perdure.Generation  `json:"generation"`
 	Cut        perdure.Clock       `json:"cut"`
+	Clocks     protocol.SlotClocks `json:"clocks,omitempty"` // of a cut by slot
 	Tables     []perdure.TableSpec `json:"tables"`
 	// when each participates, as known at the time; empty: from the job's start to its end
 	Slots []protocol.Interval `json:"slots,omitempty"`

@@ -69,6 +69,9 @@ func (m Manifest) check() error {
 	if m.Cut < 0 || m.PastClocks < 0 {
 		return fmt.Errorf("invalid cut %d or number of past clocks %d: both must be ≥ 0", m.Cut, m.PastClocks)
 	}
+	if i := slices.IndexFunc(m.Clocks, func(c perdure.Clock) bool { return c < 0 || c > perdure.MaxClock }); i >= 0 {
+		return fmt.Errorf("invalid clock %d of slot %d", m.Clocks[i], i)
+	}
 	for _, t := range m.Tables {
 		if err := t.Validate(m.Job.Shards); err != nil {
 			return err

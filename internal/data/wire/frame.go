@@ -37,7 +37,7 @@ import (
 
 const (
 	// Version is the version of the message format. Peers with another version are rejected.
-	Version = 16
+	Version = 17
 	// HeaderBytes is the size of a frame's header.
 	HeaderBytes = 64
 	// MaxPayload is the max size of a frame's payload in bytes. A receiver closes the connection of a peer that
@@ -136,7 +136,9 @@ const (
 	KindPassCut  Kind = 42 // entry: the shard is saved at a cut and continues; words.Segment
 	// KindMembership is entry: the slots' membership intervals from now on; []words.Interval; clock is View.Roster.
 	KindMembership Kind = 43
-	KindCut        Kind = 44 // entry: save the shard also at the cut of clock; no payload
+	// KindCut is entry: save the shard also at the cut of clock; no payload, or the clocks of a cut by slot, which
+	// ends a hold.
+	KindCut Kind = 44
 	// KindLife occurs only in an update log: an epoch has started, and later entries of an earlier epoch's head do not
 	// count; no payload.
 	KindLife Kind = 45
@@ -144,6 +146,7 @@ const (
 	// A probe of a shard is returned if this process holds the shard in that incarnation, with or without
 	// FlagCatchingUp.
 	KindEcho Kind = 46
+	KindHold Kind = 47 // entry: apply no update until the cut by slot, or until clock is 0; no payload
 )
 
 // Flags of a frame.

@@ -219,6 +219,9 @@ var exitedSample = Exited{
 	Output: "lines", Vacated: true,
 }
 
+// at returns the clocks of two slots.
+func at(first perdure.Clock) protocol.SlotClocks { return protocol.SlotClocks{first, first + 10} }
+
 func controlSamples() []sample {
 	samples := []sample{
 		control("hello", KindHello, Hello{
@@ -235,7 +238,7 @@ func controlSamples() []sample {
 		}),
 		control("view", KindView, protocol.View{
 			Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
-			Tentative: true, Roster: 2,
+			Tentative: true, Roster: 2, Hold: 11, CutClocks: at(20), DurableClocks: at(40), NamedClocks: at(45),
 			Tables: []perdure.TableSpec{sampleTable},
 			Shards: []protocol.ShardView{{
 				Holder: protocol.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
@@ -250,7 +253,7 @@ func controlSamples() []sample {
 		}),
 		control("view-delta", KindViewDelta, protocol.ViewDelta{
 			Base: 8, Revision: 9, Generation: 3, Cut: 40, End: 500, Pause: true, Durable: 60, Named: 70, Done: true,
-			Tentative: true, Roster: 2,
+			Tentative: true, Roster: 2, Hold: 11, CutClocks: at(20), DurableClocks: at(40), NamedClocks: at(45),
 			Tables: []perdure.TableSpec{sampleTable},
 			Shards: []protocol.ShardChange{{Shard: 3, ShardView: protocol.ShardView{
 				Holder: protocol.Holder{Server: 1, Incarnation: 2, Addr: "127.0.0.1:9", Since: 7}, Epoch: 5,
@@ -298,8 +301,9 @@ func statusSamples() []sample {
 			Unreachable: []string{"10.0.0.7:9"}, Hold: protocol.LockHold{Shard: -1, Ms: 1200, LongestMs: 2500},
 			Resources: protocol.Resources{Goroutines: 17, HeapBytes: 4096},
 			Shards: []protocol.ShardDelta{{Unfenced: []perdure.Slot{3, 5}, ShardStatus: protocol.ShardStatus{
-				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2, Named: 70,
-				Missed: true, ResendComplete: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62},
+				Shard: 1, Generation: 3, Epoch: 5, Since: 7, Ready: true, Joined: true, Roster: 2,
+				Cuts:           protocol.CutStatus{Named: 70, Missed: true, Hold: 11, Ticked: []perdure.Clock{45, 60}},
+				ResendComplete: true, MinClock: 61, Seq: 180, Applied: []perdure.Clock{61, 62},
 				Bytes: 1 << 30, Problem: "disk full",
 				Fences: []protocol.Fence{{
 					Slot: 2, Incarnation: 4,
@@ -428,6 +432,7 @@ func plainSamples() []sample {
 		data("moved", KindMoved, 0, nil, "", raw),
 		data("sync", KindSync, 0, nil, "", raw),
 		data("echo", KindEcho, 0, nil, "", raw),
+		data("hold", KindHold, 0, nil, "", raw),
 		data("scan", KindScan, 0, AppendRows(nil, &run), run, parseRows),
 		data("push", KindPush, FlagLast, AppendFloats(AppendPushHead(nil, &state, &list), values[:3]),
 			Push{Answer{State: state, Values: values[:3]}, list}, parsePush),

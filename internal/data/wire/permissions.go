@@ -56,6 +56,7 @@ var toServer = rights{
 	KindPassCut:    servers,
 	KindMembership: servers,
 	KindCut:        servers,
+	KindHold:       servers,
 }
 
 // CheckToCoordinator returns an error if the role may not send messages of this kind to a coordinator.

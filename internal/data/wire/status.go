@@ -35,7 +35,7 @@ func (c *coder) serverDelta(d *protocol.ServerDelta) {
 
 func (c *coder) shardDelta(d *protocol.ShardDelta) {
 	saved, unread, kept := d.SaveBytes != 0 || d.SaveSeconds != 0, d.Unread != nil, len(d.SavedRows) > 0
-	c.flags(&d.Ready, &d.Joined, &d.Yielded, &d.Missed, &d.ShardStatus.ResendComplete, &saved, &unread, &kept)
+	c.flags(&d.Ready, &d.Joined, &d.Yielded, &d.Cuts.Missed, &d.ShardStatus.ResendComplete, &saved, &unread, &kept)
 	c.shard(&d.Shard)
 	count(c, &d.Generation)
 	count(c, &d.Epoch)
@@ -43,7 +43,9 @@ func (c *coder) shardDelta(d *protocol.ShardDelta) {
 	number(c, &d.MinClock)
 	count(c, &d.Seq)
 	count(c, &d.Roster)
-	number(c, &d.Named)
+	number(c, &d.Cuts.Named)
+	count(c, &d.Cuts.Hold)
+	numbers(c, &d.Cuts.Ticked)
 	number(c, &d.Bytes)
 	c.text(&d.Problem)
 	if saved {

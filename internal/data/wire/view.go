@@ -14,6 +14,7 @@ func (c *coder) view(v *protocol.View) {
 	list(c, &v.Shards, (*coder).shardView)
 	list(c, &v.Slots, (*coder).slotView)
 	count(c, &v.Roster)
+	c.cutsBySlot(&v.Hold, &v.CutClocks, &v.DurableClocks, &v.NamedClocks)
 }
 
 func (c *coder) viewDelta(d *protocol.ViewDelta) {
@@ -30,6 +31,14 @@ func (c *coder) viewDelta(d *protocol.ViewDelta) {
 		c.slotView(&s.SlotView)
 	})
 	count(c, &d.Roster)
+	c.cutsBySlot(&d.Hold, &d.CutClocks, &d.DurableClocks, &d.NamedClocks)
+}
+
+func (c *coder) cutsBySlot(hold *uint64, clocks ...*protocol.SlotClocks) {
+	count(c, hold)
+	for _, of := range clocks {
+		numbers(c, (*[]perdure.Clock)(of))
+	}
 }
 
 // jobFields codes the fields that concern all shards and slots.

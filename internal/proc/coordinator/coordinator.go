@@ -397,7 +397,9 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	} else if r.Publish != nil {
 		p := *r.Publish
 		record := c.core.Record()
-		m := checkpoint.Manifest{Job: record.Job, Generation: p.Generation, Cut: p.Cut, Tables: record.View.Tables}
+		m := checkpoint.Manifest{
+			Job: record.Job, Generation: p.Generation, Cut: p.Cut, Clocks: p.Clocks, Tables: record.View.Tables,
+		}
 		if record.View.Roster > 0 {
 			m.Slots, m.PastClocks = record.View.Intervals(), record.PastClocks
 		}

@@ -143,7 +143,7 @@ func (f *failures) slotFailed(core *membership.Core, slot int, e *wire.Exited) (
 	}
 	n := s.count(clock)
 	// A new process with a wrong command line must not end a job that is making progress.
-	final := e.Final && (clock > f.arrivals[slot][0].clock || core.MinClock() == v.Cut)
+	final := e.Final && (clock > f.arrivals[slot][0].clock || core.MinClock() == v.CutClocks.Least(v.Cut))
 	switch {
 	case final && e.Detail != "":
 		end = fmt.Sprintf("worker:%d was rejected at clock %d: %s", slot, clock, e.Detail)

@@ -191,11 +191,15 @@ func (c *Coordinator) join(m *member) *wire.Refusal {
 	if k == membership.Worker && c.cfg.Keys.Job != "" && m.hello.Nonce == "" {
 		return &wire.Refusal{Reason: "the worker's hello has no nonce"}
 	}
-	if job := &record.Job; m.hello.SavesAtCuts && !recovery.Of(job.Recovery).Traits().SavesCuts() {
+	if traits := recovery.TraitsOf(&record.Job); m.hello.SavesAtCuts && (!traits.SavesCuts() || traits.CutsBySlot) {
+		why := "keeps none, so its progress would be lost if its process died"
+		if traits.CutsBySlot {
+			why = "chooses their clocks at the last moment if clocks are atomic"
+		}
 		return &wire.Refusal{Reason: fmt.Sprintf(
-			"the program saves its state only for checkpoints, but recovery %s keeps none, so its progress would be "+
-				"lost if its process died; use checkpoint:C or chain:N,checkpoint:C, or call SaveState in every clock",
-			job.Recovery)}
+			"the program saves its state only for checkpoints, but recovery %s %s; use checkpoint:C or "+
+				"chain:N,checkpoint:C without atomic clocks, or call SaveState in every clock",
+			record.Job.Recovery, why)}
 	}
 	index, _, admission := c.core.Join(k, m.hello.Index, membership.Applicant{
 		Process: m.hello.Process, Addr: m.hello.Addr, Zone: m.hello.Zone, PID: m.hello.PID, Grow: m.hello.Grow,

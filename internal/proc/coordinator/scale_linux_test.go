@@ -317,7 +317,7 @@ func (c *crowd) statuses() []protocol.ServerStatus {
 		for _, h := range sv.Members() {
 			st := protocol.ShardStatus{
 				Shard: perdure.ShardID(i), Generation: v.Generation, Epoch: sv.Epoch, Since: h.Since, Ready: true,
-				Roster: v.Roster, Named: v.Named, ResendComplete: true, Fences: fences,
+				Roster: v.Roster, Cuts: protocol.CutStatus{Named: v.Named}, ResendComplete: true, Fences: fences,
 			}
 			if sv.Lost && sv.Base == nil {
 				st = protocol.ShardStatus{

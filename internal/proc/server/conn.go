@@ -315,7 +315,8 @@ func (s *Server) fromServer(sh *shard, c *conn, f *wire.Frame) error {
 		if err := sh.slots.growForMembership(f, sh.job.Slots); err != nil {
 			return err
 		}
-	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindCut, wire.KindPassCut, wire.KindCaughtUp:
+	case wire.KindEnd, wire.KindAddTable, wire.KindBase, wire.KindCut, wire.KindHold, wire.KindPassCut,
+		wire.KindCaughtUp:
 	case wire.KindSnapshot:
 		return c.receivePiece(s, sh, f)
 	default:

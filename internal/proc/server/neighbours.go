@@ -144,6 +144,7 @@ func (sh *shard) tickChain() {
 	defer sh.mu.Unlock()
 	if sh.link.Started() && !sh.retired() {
 		sh.link.AdvanceTime()
+		sh.rep.Tick()
 		sh.advanceLocked()
 		sh.yieldLocked()
 	}

@@ -238,7 +238,7 @@ func (s *Server) up(c transport.Conn, f *wire.Frame) {
 		c.Close()
 		return
 	}
-	traits := recovery.Of(w.Job.Recovery).Traits()
+	traits := recovery.TraitsOf(&w.Job)
 	s.mu.Lock()
 	s.job, s.traits, s.index, s.incarnation, s.coordinator = &w.Job, traits, w.Index, w.Incarnation, c
 	s.mu.Unlock()

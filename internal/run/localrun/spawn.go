@@ -63,7 +63,8 @@ func (r *Run) spawn(exe, out string, frames, web socket, program func(slot int) 
 		if program == nil {
 			break
 		}
-		if i < len(r.s.Slots) && !r.s.Slots[i].Has(r.s.Cut) {
+		at := r.s.Checkpoints.Clocks.Of(perdure.Slot(i), r.s.Cut)
+		if i < len(r.s.Slots) && !r.s.Slots[i].Has(at) {
 			continue // it left before the checkpoint that the run resumes from
 		}
 		if err := r.job.Group().Start(program(i)); err != nil {

@@ -14,8 +14,8 @@ func (s *Run) InitialWorkers() (workers int) {
 	if len(s.Slots) == 0 {
 		return s.Job.Slots
 	}
-	for _, interval := range s.Slots {
-		if interval.Has(s.Cut) {
+	for i, interval := range s.Slots {
+		if interval.Has(s.Checkpoints.Clocks.Of(perdure.Slot(i), s.Cut)) {
 			workers++
 		}
 	}
@@ -49,7 +49,7 @@ func parseScale(text string) (p scalePlan, err error) {
 func (s *Run) InitialState() (membership.JobRecord, error) {
 	f := membership.NewJobRecord(s.Job, s.Generation+1, s.Cut, s.Tables)
 	if s.Resumed != "" { // the slots include the changes that were planned then
-		f.Resume(s.Slots, s.Checkpoints.PastClocks)
+		f.Resume(s.Slots, s.Checkpoints.Clocks, s.Checkpoints.PastClocks)
 		if sv := s.Saved; sv != nil {
 			f.Running = membership.ResumeRunningCheckpoint(sv.Number, sv.Files, sv.States)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/checkpoint"
 )
 
@@ -196,11 +197,17 @@ func (a *Flags) Fork(dir string, k *checkpoint.Info) (s Run, err error) {
 
 // StartFrom makes a run start from a checkpoint of the run in a directory, or from an equivalent state.
 func StartFrom(s *Run, dir string, m *checkpoint.Manifest) error {
-	if at := max(m.Cut, s.Checkpoints.furthest-1); s.Job.Clocks > 0 && s.Job.Clocks <= at {
+	at := max(m.Cut, m.Clocks.Most(m.Cut)-1, s.Checkpoints.furthest-1)
+	if s.Job.Clocks > 0 && s.Job.Clocks <= at {
 		return fmt.Errorf("%w: %s is already at clock %d; set a larger --clocks", perdure.ErrUsage, dir, at)
 	}
+	if t := recovery.TraitsOf(&s.Job); m.Clocks != nil && !t.CutsBySlot && !t.UsesLog() {
+		return fmt.Errorf("%w: --recovery %s cannot start from the checkpoint of clock %d of %s, in which each worker "+
+			"is at a clock of its own; choose checkpoint:C, resend:C or chain:N,checkpoint:C", perdure.ErrUsage,
+			s.Job.Recovery, m.Cut, dir)
+	}
 	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = dir, m.Generation, m.Cut, m.Tables, m.Slots
-	s.Checkpoints.PastClocks = m.PastClocks
+	s.Checkpoints.PastClocks, s.Checkpoints.Clocks = m.PastClocks, m.Clocks
 	return nil
 }
 
@@ -230,7 +237,7 @@ func (a *Flags) changeWorkers(s *Run, m *checkpoint.Manifest) error {
 // ChangeWorkers makes a run resume from a checkpoint with a different number of workers. The new number applies from
 // the first clock that no slot has started: the data of earlier clocks were divided among the earlier workers.
 func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
-	at := max(m.Cut, s.Checkpoints.furthest)
+	at := max(m.Clocks.Most(m.Cut), s.Checkpoints.furthest)
 	if at == 0 {
 		return fmt.Errorf("%w: --workers %d: the run is at clock 0; start a new run with that many workers, with "+
 			"--init and the same model", perdure.ErrUsage, workers)

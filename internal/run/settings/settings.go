@@ -93,6 +93,8 @@ type Checkpoints struct {
 	Workers int `json:"workers,omitempty"`
 	// PastClocks is the number of clocks that slots did before their current membership intervals.
 	PastClocks int64 `json:"past_clocks,omitempty"`
+	// Clocks are the clocks at which the slots start, if each starts at another one than Run.Cut.
+	Clocks protocol.SlotClocks `json:"clocks,omitempty"`
 	// SkippedNote and LostNote are lines for the user about checkpoints newer than the one that the run starts from:
 	// some are damaged, or the store lacks the newest. They are empty otherwise.
 	SkippedNote string `json:"-"`

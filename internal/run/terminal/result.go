@@ -5,8 +5,8 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/proc/supervisor"
 	"github.com/perdure/perdure/internal/run/rundir"
 )
@@ -113,7 +113,7 @@ func (r *result) rows() [][2]string {
 	if s := r.Saving; s != nil && s.Interval > 0 {
 		rows = append(rows, [2]string{
 			"checkpoints",
-			fmt.Sprintf("finally every %s; %s", membership.FormatTime(s.Interval), s.Why),
+			fmt.Sprintf("finally every %s; %s", recovery.FormatTime(s.Interval), s.Why),
 		})
 	}
 	for _, f := range r.missed {

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
@@ -105,7 +104,7 @@ func savedLine(s *control.Status, durable perdure.Clock) string {
 	case s.Saving.Interval == 0:
 		return fmt.Sprintf("last checkpoint: clock %d; the interval is not chosen yet", durable)
 	}
-	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, membership.FormatTime(s.Saving.Interval),
+	return fmt.Sprintf("last checkpoint: clock %d; every %s, %s", durable, recovery.FormatTime(s.Saving.Interval),
 		s.Saving.Why)
 }
 

@@ -49,18 +49,6 @@ def refuse_async(job: Job, weighted: bool) -> None:
         )
 
 
-def warn_of_waits(job: Job) -> None:
-    """Warn in slot 0 if checkpoints of the job let all slots wait for the slowest."""
-    recovery = job.spec["recovery"]
-    if job.slot == 0 and ("resend" in recovery or "checkpoint" in recovery):
-        warnings.warn(
-            f"with {recovery}, all processes wait at each checkpoint until the slowest one has done the same steps: to "
-            "avoid that, choose stateless or chain:2",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
 def warn_of_no_position(job: Job) -> None:
     """Warn in a replacement process whose program saves no position in its data."""
     if not job._asked:  # otherwise the program may choose its data by the clock

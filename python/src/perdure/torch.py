@@ -40,7 +40,6 @@ from ._async import (
     refuse_sync_batch_norm,
     scaled,
     warn_of_no_position,
-    warn_of_waits,
 )
 from ._counted import Counted
 from ._draft import Drafts
@@ -862,7 +861,6 @@ class ServerOptimizer(_Model):
         if is_async(job):
             refuse_async(job, weighted)
             refuse_sync_batch_norm(model)
-            warn_of_waits(job)
             self._rate_scale = 1 / job.spec["slots"] if rate_scale is None else rate_scale
             groups = [(of, scaled(rule, self._rate_scale)) for of, rule in groups]
             combine, end = "each", end or "all"

@@ -755,10 +755,14 @@ type ViewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"` // views are totally ordered by it
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	Cut           int64                  `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`         // the clock at which this generation started
-	End           int64                  `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`         // no update of a clock ≥ end is ever applied; 0: no end yet
-	Durable       int64                  `protobuf:"varint,5,opt,name=durable,proto3" json:"durable,omitempty"` // the newest published checkpoint's cut
-	Named         int64                  `protobuf:"varint,12,opt,name=named,proto3" json:"named,omitempty"`    // an additional cut outside of the strategy's interval; 0: none
+	Cut           int64                  `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`                                      // the clock at which this generation started
+	End           int64                  `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`                                      // no update of a clock ≥ end is ever applied; 0: no end yet
+	Durable       int64                  `protobuf:"varint,5,opt,name=durable,proto3" json:"durable,omitempty"`                              // the newest published checkpoint's cut
+	Named         int64                  `protobuf:"varint,12,opt,name=named,proto3" json:"named,omitempty"`                                 // an additional cut outside of the strategy's interval; 0: none
+	Hold          uint64                 `protobuf:"varint,14,opt,name=hold,proto3" json:"hold,omitempty"`                                   // number of the current hold; 0: none
+	CutClocks     []int64                `protobuf:"varint,15,rep,packed,name=cut_clocks,json=cutClocks,proto3" json:"cut_clocks,omitempty"` // of a cut by slot: the clock of each slot
+	DurableClocks []int64                `protobuf:"varint,16,rep,packed,name=durable_clocks,json=durableClocks,proto3" json:"durable_clocks,omitempty"`
+	NamedClocks   []int64                `protobuf:"varint,17,rep,packed,name=named_clocks,json=namedClocks,proto3" json:"named_clocks,omitempty"`
 	Done          bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
 	Tables        []*Table               `protobuf:"bytes,7,rep,name=tables,proto3" json:"tables,omitempty"`
 	Shards        []*Shard               `protobuf:"bytes,8,rep,name=shards,proto3" json:"shards,omitempty"`         // shard i is entry i
@@ -840,6 +844,34 @@ func (x *ViewResponse) GetNamed() int64 {
 		return x.Named
 	}
 	return 0
+}
+
+func (x *ViewResponse) GetHold() uint64 {
+	if x != nil {
+		return x.Hold
+	}
+	return 0
+}
+
+func (x *ViewResponse) GetCutClocks() []int64 {
+	if x != nil {
+		return x.CutClocks
+	}
+	return nil
+}
+
+func (x *ViewResponse) GetDurableClocks() []int64 {
+	if x != nil {
+		return x.DurableClocks
+	}
+	return nil
+}
+
+func (x *ViewResponse) GetNamedClocks() []int64 {
+	if x != nil {
+		return x.NamedClocks
+	}
+	return nil
 }
 
 func (x *ViewResponse) GetDone() bool {
@@ -2220,7 +2252,7 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x06shards\x18\x01 \x03(\x05R\x06shards\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12!\n" +
 	"\fqueued_bytes\x18\x03 \x01(\x03R\vqueuedBytes\"\r\n" +
-	"\vViewRequest\"\x94\x03\n" +
+	"\vViewRequest\"\x91\x04\n" +
 	"\fViewResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1e\n" +
 	"\n" +
@@ -2230,6 +2262,11 @@ const file_internal_proc_control_v1_control_proto_rawDesc = "" +
 	"\x03end\x18\x04 \x01(\x03R\x03end\x12\x18\n" +
 	"\adurable\x18\x05 \x01(\x03R\adurable\x12\x14\n" +
 	"\x05named\x18\f \x01(\x03R\x05named\x12\x12\n" +
+	"\x04hold\x18\x0e \x01(\x04R\x04hold\x12\x1d\n" +
+	"\n" +
+	"cut_clocks\x18\x0f \x03(\x03R\tcutClocks\x12%\n" +
+	"\x0edurable_clocks\x18\x10 \x03(\x03R\rdurableClocks\x12!\n" +
+	"\fnamed_clocks\x18\x11 \x03(\x03R\vnamedClocks\x12\x12\n" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x121\n" +
 	"\x06tables\x18\a \x03(\v2\x19.perdure.control.v1.TableR\x06tables\x121\n" +
 	"\x06shards\x18\b \x03(\v2\x19.perdure.control.v1.ShardR\x06shards\x12.\n" +

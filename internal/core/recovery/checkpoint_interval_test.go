@@ -1,4 +1,4 @@
-package membership_test
+package recovery_test
 
 import (
 	"math"
@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/perdure/perdure/internal/core/membership"
+	"github.com/perdure/perdure/internal/core/recovery"
 )
 
 // TestInterval checks the papers' formulas against values computed by hand.
@@ -26,7 +26,7 @@ func TestInterval(t *testing.T) {
 		{1, math.Inf(1), 0, "not known"},
 		{math.NaN(), 1, 0, "not known"},
 	} {
-		got, why := membership.CheckpointInterval(c.save, c.mtbf)
+		got, why := recovery.CheckpointInterval(c.save, c.mtbf)
 		if math.Abs(got-c.want) > 1e-6 || !strings.Contains(why, c.why) {
 			t.Errorf("a save of %v s, a failure every %v s: %v (%s), want %v (%s)", c.save, c.mtbf, got, why, c.want,
 				c.why)
@@ -53,7 +53,7 @@ func TestExpectedMTBF(t *testing.T) {
 		{3, 60, 915},
 		{99, 86400, 900}, // of a machine that dies every 873 s
 	} {
-		if got := membership.ExpectedMTBF(c.failures, c.ran); math.Abs(got-c.want) > 1e-6 {
+		if got := recovery.ExpectedMTBF(c.failures, c.ran); math.Abs(got-c.want) > 1e-6 {
 			t.Errorf("%d failures in %v s: one every %v s, want %v", c.failures, c.ran, got, c.want)
 		}
 	}
@@ -65,7 +65,7 @@ func TestIntervalIsNearTheBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mtbf := math.Pow(10, rapid.Float64Range(0, 6).Draw(t, "log10 of seconds between failures"))
 		save := mtbf * math.Pow(10, rapid.Float64Range(-7, 1).Draw(t, "log10 of a save's part of it"))
-		interval, why := membership.CheckpointInterval(save, mtbf)
+		interval, why := recovery.CheckpointInterval(save, mtbf)
 		if interval < 20*save*0.9999 {
 			t.Fatalf("%v s between saves of %v s (%s)", interval, save, why)
 		}
@@ -87,7 +87,7 @@ func TestClocks(t *testing.T) {
 		interval, clock float64
 		want            int64
 	}{{10, 1, 10}, {10, 3, 3}, {0.001, 1, 1}, {1, 0, math.MaxInt32}, {0, 0, 1}} {
-		if got := membership.IntervalClocks(c.interval, c.clock); got != c.want {
+		if got := recovery.IntervalClocks(c.interval, c.clock); got != c.want {
 			t.Errorf("every %v s, clocks of %v s: every %d clocks, want %d", c.interval, c.clock, got, c.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package membership
+package recovery
 
 import (
 	"strings"
@@ -25,10 +25,10 @@ func TestDue(t *testing.T) {
 		{interval: 2, named: 30, tick: 50, working: 3, durable: 3, want: false},
 		{interval: 2, named: 30, tick: 50, working: 4, durable: 3, want: true},
 	} {
-		timer := newCheckpointTimer(0.1)
+		timer := NewTimer(0.1)
 		timer.Named(c.named)
 		if got := timer.Due(protocol.Saving{Interval: c.interval},
-			progress{c.tick, c.working, c.durable}); got != c.want {
+			JobProgress{c.tick, c.working, c.durable}); got != c.want {
 			t.Errorf("%+v: due %v", c, got)
 		}
 	}
@@ -36,8 +36,8 @@ func TestDue(t *testing.T) {
 
 // TestChoice checks that measurements change the interval, and that only large changes are reported.
 func TestChoice(t *testing.T) {
-	timer, s := newCheckpointTimer(0.1), protocol.Saving{}
-	at := func(tick int64, working perdure.Clock) progress { return progress{Tick: tick, Working: working} }
+	timer, s := NewTimer(0.1), protocol.Saving{}
+	at := func(tick int64, working perdure.Clock) JobProgress { return JobProgress{Tick: tick, Working: working} }
 	step := func(what string, next protocol.Saving, sent, want string) {
 		t.Helper()
 		if s = next; (sent == "") != (want == "") || !strings.Contains(sent, want) {
@@ -80,8 +80,8 @@ func TestMuchOff(t *testing.T) {
 		{15, 100, 22.5}, // the best is 20 s, and the current one saves too often
 		{20, 100, 20},
 	} {
-		var timer checkpointTimer
-		next, sent := timer.Saved(protocol.Saving{Interval: c.interval}, progress{}, c.mtbf, 1)
+		var timer Timer
+		next, sent := timer.Saved(protocol.Saving{Interval: c.interval}, JobProgress{}, c.mtbf, 1)
 		if next.Interval != c.want || (sent != "") != (c.want != c.interval) {
 			t.Errorf("%v s, the best being by %v s between failures: %v s, told %q, want %v s", c.interval, c.mtbf,
 				next.Interval, sent, c.want)
@@ -91,23 +91,23 @@ func TestMuchOff(t *testing.T) {
 
 // TestPace checks that the time per clock is measured from the first call with progress to save.
 func TestPace(t *testing.T) {
-	timer := newCheckpointTimer(0.1)
-	for _, at := range []progress{{10, 1, 1}, {40, 3, 1}, {60, 23, 1}} {
+	timer := NewTimer(0.1)
+	for _, at := range []JobProgress{{10, 1, 1}, {40, 3, 1}, {60, 23, 1}} {
 		timer.Due(protocol.Saving{}, at)
 	}
-	_, sent := timer.Saved(protocol.Saving{}, progress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
+	_, sent := timer.Saved(protocol.Saving{}, JobProgress{80, 23, 1}, 800, 1) // 20 clocks in 4 s
 	if !strings.Contains(sent, "checkpoints every 40 s, now about 200 clocks; ") {
 		t.Errorf("told %q", sent)
 	}
 	// Clocks that are redone after a failure do not count.
-	_, sent = timer.Failed(protocol.Saving{}, progress{90, 5, 1}, 800)
+	_, sent = timer.Failed(protocol.Saving{}, JobProgress{90, 5, 1}, 800)
 	if !strings.Contains(sent, "checkpoints every 40 s; ") {
 		t.Errorf("after a failure, told %q", sent)
 	}
-	timer.Due(protocol.Saving{}, progress{100, 5, 1})
-	timer.Failed(protocol.Saving{}, progress{110, 9, 1}, 800)
-	timer.Due(protocol.Saving{}, progress{120, 9, 1})
-	_, sent = timer.Saved(protocol.Saving{}, progress{140, 19, 1}, 800, 1)
+	timer.Due(protocol.Saving{}, JobProgress{100, 5, 1})
+	timer.Failed(protocol.Saving{}, JobProgress{110, 9, 1}, 800)
+	timer.Due(protocol.Saving{}, JobProgress{120, 9, 1})
+	_, sent = timer.Saved(protocol.Saving{}, JobProgress{140, 19, 1}, 800, 1)
 	if !strings.Contains(sent, "about 200 clocks") {
 		t.Errorf("after another, told %q", sent) // 10 clocks in 2 s
 	}

@@ -1,4 +1,4 @@
-package membership
+package recovery
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 // picks the interval with the lowest cost, given how long a checkpoint takes and how often processes fail. The clocks
 // of the cuts therefore depend on the machine; the rows at a given clock do not.
 //
-// The caller keeps the part that must survive a restart of the coordinator, a [protocol.Saving]. A [checkpointTimer]
+// The caller keeps the part that must survive a restart of the coordinator, a [protocol.Saving]. A [Timer]
 // holds the rest. It counts time in ticks, and is not safe for concurrent use.
 
 const (
@@ -19,13 +19,13 @@ const (
 	firstSaved = 2
 	// minSaveSeconds is the shortest believable duration of a checkpoint, in seconds.
 	minSaveSeconds = 1e-3
-	// intervalTolerance is the factor by which the interval may differ from the best one before it is changed. Up to
+	// intervalTolerance: the interval is changed if it is this many times as long as the best one, or as short. Up to
 	// there it costs at most a twelfth more than the best.
 	intervalTolerance = 1.5
 )
 
-// checkpointTimer measures a job and chooses its checkpoint interval.
-type checkpointTimer struct {
+// Timer measures a job and chooses its checkpoint interval.
+type Timer struct {
 	tickSeconds float64       // length of a tick
 	save        float64       // mean duration of a checkpoint, in seconds; 0: unknown
 	ranAt       int64         // the last tick that Saving.Ran includes
@@ -34,23 +34,23 @@ type checkpointTimer struct {
 	paceClock   perdure.Clock // no clock was redone since paceAt
 }
 
-// newCheckpointTimer returns a timer with ticks of the given length in seconds.
-func newCheckpointTimer(tickSeconds float64) checkpointTimer {
-	return checkpointTimer{tickSeconds: tickSeconds}
+// NewTimer returns a timer with ticks of the given length in seconds.
+func NewTimer(tickSeconds float64) Timer {
+	return Timer{tickSeconds: tickSeconds}
 }
 
 // SetTick sets the length of a tick in seconds.
-func (t *checkpointTimer) SetTick(seconds float64) { t.tickSeconds = seconds }
+func (t *Timer) SetTick(seconds float64) { t.tickSeconds = seconds }
 
-// progress is the progress of a job at a tick.
-type progress struct {
+// JobProgress is the progress of a job at a tick.
+type JobProgress struct {
 	Tick    int64
 	Working perdure.Clock // the highest clock that any slot works on
 	Durable perdure.Clock // of the newest checkpoint
 }
 
 // Due reports whether a cut is due.
-func (t *checkpointTimer) Due(s protocol.Saving, at progress) bool {
+func (t *Timer) Due(s protocol.Saving, at JobProgress) bool {
 	if t.paceAt == 0 && at.Working > at.Durable {
 		t.paceAt, t.paceClock = at.Tick, at.Working
 	}
@@ -61,12 +61,12 @@ func (t *checkpointTimer) Due(s protocol.Saving, at progress) bool {
 }
 
 // Named records that a cut was named at a tick.
-func (t *checkpointTimer) Named(tick int64) { t.namedAt = tick }
+func (t *Timer) Named(tick int64) { t.namedAt = tick }
 
 // Failed records that a failure made the job restore rows from a checkpoint, and chooses a new interval. told is the
 // message for users, or "" if the interval stays the same. mtbf is the mean time between failures configured by the
 // user; 0: none.
-func (t *checkpointTimer) Failed(s protocol.Saving, at progress, mtbf float64) (next protocol.Saving, sent string) {
+func (t *Timer) Failed(s protocol.Saving, at JobProgress, mtbf float64) (next protocol.Saving, sent string) {
 	s.Failures++
 	t.paceAt = 0 // clocks are done again
 	return t.choose(s, at, mtbf)
@@ -74,8 +74,8 @@ func (t *checkpointTimer) Failed(s protocol.Saving, at progress, mtbf float64) (
 
 // Saved records how long a checkpoint took, in seconds, and chooses a new interval, as Failed does. The newest duration
 // has a weight of one half in the mean.
-func (t *checkpointTimer) Saved(
-	s protocol.Saving, at progress, mtbf, took float64,
+func (t *Timer) Saved(
+	s protocol.Saving, at JobProgress, mtbf, took float64,
 ) (next protocol.Saving, sent string) {
 	save := max(minSaveSeconds, took)
 	if t.save > 0 {
@@ -87,7 +87,7 @@ func (t *checkpointTimer) Saved(
 
 // choose chooses the interval, and returns a message if it changes by much. Time without a timer does not count as time
 // in which the job ran.
-func (t *checkpointTimer) choose(s protocol.Saving, at progress, mtbf float64) (next protocol.Saving, sent string) {
+func (t *Timer) choose(s protocol.Saving, at JobProgress, mtbf float64) (next protocol.Saving, sent string) {
 	s.Ran, t.ranAt = s.Ran+float64(at.Tick-t.ranAt)*t.tickSeconds, at.Tick
 	if t.save == 0 {
 		return s, "" // nothing has been measured yet

@@ -1,0 +1,132 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
+)
+
+// With atomic clocks a cut is a cut by slot: it contains the updates of each slot up to another clock, so that no slot
+// waits for another. The shards find these clocks themselves. During a hold each shard applies nothing, and reports how
+// many clocks of each slot are decided. A clock that is decided on one shard is staged on all, so the highest of these
+// counts is a cut that all shards can make. See docs/design/asynchronous.md.
+
+const (
+	// holdLimitSeconds is the longest time that a hold lasts.
+	holdLimitSeconds = 2
+	// holdPause is how much longer than a hold that was given up the job waits before the next one.
+	holdPause = 20
+)
+
+// cutBySlot takes the next step towards a requested cut by slot: it starts a hold, names the cut when all shards are in
+// the hold, or gives the hold up.
+func (cu *cuts) cutBySlot() {
+	v := &cu.record.View
+	switch {
+	case v.Hold == 0:
+		if cu.record.CutRequested && cu.job.tick >= cu.holdFrom && cu.mayHold() {
+			set(cu.rec, &v.Hold, cu.record.NextRevision())
+			cu.heldAt = cu.job.tick
+		}
+	case !cu.mayHold() || float64(cu.job.tick-cu.heldAt)*cu.job.seconds > holdLimitSeconds:
+		cu.endHold()
+	default:
+		if cu.held.All(len(v.Shards), func(i int) bool {
+			st := cu.job.shardStatus(i)
+			return st != nil && st.Ready && st.Cuts.Hold == v.Hold && len(st.Cuts.Ticked) == len(v.Slots)
+		}) {
+			cu.nameBySlot()
+		}
+	}
+}
+
+// endHold gives the current hold up.
+func (cu *cuts) endHold() {
+	set(cu.rec, &cu.record.View.Hold, 0)
+	cu.holdFrom = cu.job.tick + 1 + holdPause*(cu.job.tick-cu.heldAt)
+}
+
+// mayHold reports whether a cut by slot can be made now: all shards serve and have all updates that they have ever had,
+// the slots' last clocks are decided, their membership does not change, and no earlier cut is still being written.
+func (cu *cuts) mayHold() bool {
+	v := &cu.record.View
+	if !cu.record.Placed() || v.Pause || v.Tentative || cu.record.EndRequested || cu.record.Change != nil ||
+		cu.record.KnownRoster < v.Roster || cu.job.unready.Len() > 0 || len(cu.queue.LostShards.All()) > 0 ||
+		slices.ContainsFunc(cu.queue.Restored.Sorted(), func(s int) bool { return !cu.job.resendComplete(s) }) {
+		return false
+	}
+	for i := range v.Slots {
+		cu.job.visits.slots++
+		if sl := &v.Slots[i]; !sl.Settled && !sl.Left && sl.Incarnation > 0 {
+			return false
+		}
+	}
+	return v.Named <= v.Durable || cu.notWriting()
+}
+
+// notWriting reports whether no shard writes the cut that was named last, so that the next one may follow although this
+// one will never be complete.
+func (cu *cuts) notWriting() bool {
+	v := &cu.record.View
+	for i := range v.Shards {
+		st := cu.job.shardStatus(i)
+		written := func(g protocol.Segment) bool { return g.Cut == v.Named }
+		if st == nil || st.Cuts.Named < v.Named || !st.Cuts.Missed && !slices.ContainsFunc(st.Segments, written) {
+			return false
+		}
+	}
+	return cu.job.missed()
+}
+
+// nameBySlot names the cut that the shards have reported.
+func (cu *cuts) nameBySlot() {
+	v := &cu.record.View
+	clocks := make(protocol.SlotClocks, len(v.Slots))
+	for i := range v.Shards {
+		for slot, ticked := range cu.job.shardStatus(i).Cuts.Ticked {
+			clocks[slot] = max(clocks[slot], ticked)
+		}
+	}
+	number := max(meanClock(v.Slots, func(i int) perdure.Clock { return clocks[i] }), v.Named+1, v.Durable+1)
+	set(cu.rec, &v.Hold, 0)
+	set(cu.rec, &cu.record.CutRequested, false)
+	progress := false
+	for i := range v.Slots {
+		slot := perdure.Slot(i)
+		progress = progress || clocks[i] > v.Slots[i].Clamp(v.Saved(slot))
+	}
+	switch end := cu.record.End(); {
+	case !progress:
+		cu.nameLast(v.Durable)
+		return
+	case end > 0 && number >= end: // the end of the job is a cut itself
+		cu.nameLast(end)
+		return
+	}
+	cu.nameLast(number)
+	set(cu.rec, &v.Named, number)
+	set(cu.rec, &v.NamedClocks, clocks)
+	cu.timer.Named(cu.job.tick)
+	cu.rec.event("cut", "", "a checkpoint of clock %d is requested (%d to %d by slot)", number, clocks.Least(number),
+		clocks.Most(number))
+}
+
+// requestBySlot requests a cut by slot when the mean clock has passed a multiple of the interval since the last cut.
+func (cu *cuts) requestBySlot() {
+	v, every := &cu.record.View, cu.record.Job.Recovery.Every
+	if every > 0 && cu.progress().Working/every > v.Durable/every {
+		set(cu.rec, &cu.record.CutRequested, true)
+	}
+}
+
+// meanClock returns the mean of the clocks of the slots that participate, rounded down.
+func meanClock(slots []protocol.SlotView, clock func(slot int) perdure.Clock) perdure.Clock {
+	sum, n := perdure.Clock(0), perdure.Clock(0)
+	for i := range slots {
+		if at := clock(i); !slots[i].Left && at > slots[i].From {
+			sum, n = sum+at, n+1
+		}
+	}
+	return sum / max(1, n)
+}
