@@ -45,7 +45,9 @@ func slotCuts(draw drawing) drawing {
 			s.job.Recovery.Every = perdure.Clock(1 + more.IntN(4))
 		}
 		s.job.Slots = max(2, s.job.Slots)
-		s.kills += more.IntN(4)
+		if !s.job.NoReplace {
+			s.kills += more.IntN(4)
+		}
 		s.pace = max(s.pace, time.Duration(more.IntN(20))*time.Millisecond)
 		return s, rng
 	}

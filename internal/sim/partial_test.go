@@ -77,7 +77,7 @@ func finalSaved(
 		return &sim.Violation{Text: fmt.Sprintf("%d updates are counted as lost, %d by shard", record.UpdatesLost, sum)}
 	}
 	for i, seg := range m.Segments {
-		if missing := record.SlotClocks(m.Cut) - int64(seg.Seq); missing != record.ShardLost[i] {
+		if missing := record.SlotClocks(record.View.End) - int64(seg.Seq); missing != record.ShardLost[i] {
 			return &sim.Violation{Text: fmt.Sprintf("shard %d reports %d lost updates, but the registry %d", i,
 				missing, record.ShardLost[i])}
 		}

@@ -767,7 +767,7 @@ func final(c *sim.Cluster, h *sim.History, s scenario) error {
 	if err != nil {
 		return err
 	}
-	if m.Cut != job.Clocks {
+	if !record.IsSaved(job.Clocks) || m.Clocks == nil && m.Cut != job.Clocks {
 		return &sim.Violation{Text: fmt.Sprintf("the last checkpoint is of clock %d, but the job ended at %d", m.Cut,
 			job.Clocks)}
 	}

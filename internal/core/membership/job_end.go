@@ -22,7 +22,7 @@ func (c *Core) FinalCheckpointDone() bool {
 	case !c.record.Placed():
 		return true // no slot has started
 	}
-	return last.Named && v.Durable >= last.Cut && (end == 0 || v.Durable < end)
+	return last.Named && v.Durable >= last.Cut && (end == 0 || !c.record.IsSaved(end))
 }
 
 // Finish records that the results of the job are safe, so that all processes may end.
@@ -44,7 +44,8 @@ func (c *Core) Complete() bool { return c.job.complete || c.record.View.Done }
 func (c *Core) checkComplete() {
 	v, was, closing := &c.record.View, c.job.complete, c.job.closing
 	c.job.complete, c.job.closing = false, false
-	if v.End <= 0 || v.Tentative || c.job.traits.SavesCuts() && v.Durable < v.End {
+	saved := !c.job.traits.SavesCuts() || c.record.IsSaved(v.End)
+	if v.End <= 0 || v.Tentative || !saved && !c.job.traits.CutsBySlot {
 		return
 	}
 	if !c.finished.All(len(c.job.slots), func(i int) bool {
@@ -58,6 +59,10 @@ func (c *Core) checkComplete() {
 	}
 	if !c.applied.All(len(v.Shards),
 		func(i int) bool { st := c.job.shardStatus(i); return st != nil && st.Ready && st.MinClock >= v.End }) {
+		return
+	}
+	if !saved {
+		c.cuts.requestLast()
 		return
 	}
 	c.job.complete, c.job.closing = was, was || closing || c.job.publishing < 0
@@ -154,11 +159,7 @@ func (c *Core) endPause() {
 	working, come := c.job.highestClocks()
 	if c.record.EndRequested {
 		set(c.rec, &c.record.EndRequested, false)
-		end := max(come, c.record.MinEnd)
-		if c.job.traits.CutsBySlot { // no cut by slot has the number of the end, which is a cut itself
-			end = max(end, c.record.View.Named+1)
-		}
-		if c.record.View.End == 0 || end < c.record.View.End {
+		if end := max(come, c.record.MinEnd); c.record.View.End == 0 || end < c.record.View.End {
 			c.rec.stopAt(end, c.record.EndTentative)
 		}
 	}

@@ -209,6 +209,20 @@ func (f *JobRecord) Saved(slot int) perdure.Clock {
 	return recovery.SavedUpTo(&f.View, recovery.EveryShard, perdure.Slot(slot))
 }
 
+// IsSaved reports whether a checkpoint contains everything below a clock.
+func (f *JobRecord) IsSaved(end perdure.Clock) bool {
+	v := &f.View
+	if v.DurableClocks == nil {
+		return v.Durable >= end
+	}
+	for i := range v.Slots {
+		if sl := &v.Slots[i]; !sl.Left && sl.Clamp(v.Saved(perdure.Slot(i))) < sl.Clamp(end) {
+			return false
+		}
+	}
+	return true
+}
+
 // FinalCheckpoint describes the last checkpoint of a job that ends early.
 type FinalCheckpoint struct {
 	Named bool          `json:"named"` // the cut has been named

@@ -58,7 +58,7 @@ func (cu *cuts) mayHold() bool {
 	}
 	for i := range v.Slots {
 		cu.job.visits.slots++
-		if sl := &v.Slots[i]; !sl.Settled && !sl.Left && sl.Incarnation > 0 {
+		if sl := &v.Slots[i]; !sl.Settled && !sl.Left && sl.Incarnation > 0 && !cu.job.isEarly(i) {
 			return false
 		}
 	}
@@ -96,12 +96,8 @@ func (cu *cuts) nameBySlot() {
 		slot := perdure.Slot(i)
 		progress = progress || clocks[i] > v.Slots[i].Clamp(v.Saved(slot))
 	}
-	switch end := cu.record.End(); {
-	case !progress:
+	if !progress {
 		cu.nameLast(v.Durable)
-		return
-	case end > 0 && number >= end: // the end of the job is a cut itself
-		cu.nameLast(end)
 		return
 	}
 	cu.nameLast(number)
@@ -117,6 +113,14 @@ func (cu *cuts) requestBySlot() {
 	v, every := &cu.record.View, cu.record.Job.Recovery.Every
 	if every > 0 && cu.progress().Working/every > v.Durable/every {
 		set(cu.rec, &cu.record.CutRequested, true)
+	}
+}
+
+// requestLast requests the last cut of a job whose slots have all finished.
+func (cu *cuts) requestLast() {
+	if v := &cu.record.View; !cu.record.CutRequested && (v.Named <= v.Durable || cu.job.missed()) {
+		set(cu.rec, &cu.record.CutRequested, true)
+		cu.cutBySlot()
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // cuts tracks the cuts of a shard: the next one to save, the one being written, and those that are saved.
 type cuts struct {
 	background bool // training continues while a cut is written
-	bySlot     bool // except for the job's end, all cuts are cuts by slot: see cutAt
+	bySlot     bool // all cuts are cuts by slot: see cutAt
 	saves      bool // checkpoints are kept
 	rows       bool // rows are saved separately: the only cut is the one named when the job is about to end
 	sparing    bool // background writes contain only changed rows, always
@@ -63,7 +63,7 @@ func (c *cuts) plan(in *consistency.Sequencer) {
 		s.End = 0
 	}
 	if c.bySlot {
-		s.Named = 0
+		return
 	}
 	if (c.saves || c.rows) && !in.AtCut() {
 		in.SetCut(s.Next(recovery.Progress{MinClock: in.MinClock(), Left: c.left}))
@@ -97,7 +97,7 @@ func (c *cuts) mustPause() bool { return !c.background && !c.rows || c.unsaved >
 // paused there because the last cut is not written: its head died during the write, or failed to write it. After the
 // job's last clock nothing changes, so the final cut can also be written this way.
 func (c *cuts) due(in *consistency.Sequencer) bool {
-	return c.head && !c.rows && !c.writes && (in.AtCut() || c.unsaved > 0 && c.unsaved == c.schedule.End)
+	return c.head && !c.rows && !c.bySlot && !c.writes && (in.AtCut() || c.unsaved > 0 && c.unsaved == c.schedule.End)
 }
 
 // recordSaved applies a log entry that says that a cut is saved.

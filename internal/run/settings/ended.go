@@ -51,9 +51,8 @@ type EndedLog interface {
 type EndedState struct {
 	Job        perdure.JobSpec
 	Generation perdure.Generation
-	Cut        perdure.Clock       // all shards have all updates of clocks below it
-	Clocks     protocol.SlotClocks // with atomic clocks, by slot: all shards have the clocks below it, and no others
-	Furthest   perdure.Clock       // the largest number of clocks that any shard has of any slot
+	Cut        perdure.Clock // all shards have all updates of clocks below it
+	Furthest   perdure.Clock // the largest number of clocks that any shard has of any slot
 	Tables     []perdure.TableSpec
 	Slots      []protocol.Interval // nil: all slots take part throughout
 	PastClocks int64               // clocks that slots did in earlier membership intervals
@@ -91,8 +90,8 @@ func ReadEnded(ctx context.Context, r *EndedRun) (*EndedState, error) {
 // Manifest returns the manifest that a checkpoint of the state would have.
 func (st *EndedState) Manifest() checkpoint.Manifest {
 	return checkpoint.Manifest{
-		Job: st.Job, Generation: st.Generation, Cut: st.Cut, Clocks: st.Clocks,
-		Tables: st.Tables, Slots: st.Slots, PastClocks: st.PastClocks,
+		Job: st.Job, Generation: st.Generation, Cut: st.Cut, Tables: st.Tables, Slots: st.Slots,
+		PastClocks: st.PastClocks,
 	}
 }
 
@@ -130,9 +129,6 @@ func (st *EndedState) settle() error {
 	for _, sh := range st.shards {
 		st.Cut = min(st.Cut, sh.rep.State.MinClock())
 		st.Furthest = max(st.Furthest, slices.Max(sh.rep.State.Applied()))
-	}
-	if st.Job.AtomicClocks {
-		st.Clocks = slices.Clone(st.shards[0].rep.State.Applied())
 	}
 	st.PastClocks = st.past()
 	if st.Cut == 0 {
@@ -198,9 +194,8 @@ func (st *EndedState) Write(ctx context.Context, to store.Store, job *perdure.Jo
 		return err
 	}
 	v := protocol.View{
-		Generation: st.Generation + 1, Cut: st.Cut, CutClocks: st.Clocks, Tables: st.Tables,
-		Shards: make([]protocol.ShardView, job.Shards),
-		Slots:  make([]protocol.SlotView, len(st.shards[0].rep.State.Applied())),
+		Generation: st.Generation + 1, Cut: st.Cut, Tables: st.Tables, Shards: make([]protocol.ShardView, job.Shards),
+		Slots: make([]protocol.SlotView, len(st.shards[0].rep.State.Applied())),
 	}
 	for _, sh := range st.shards {
 		if err := sh.write(ctx, to, job, &v); err != nil {

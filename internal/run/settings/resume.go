@@ -197,11 +197,11 @@ func (a *Flags) Fork(dir string, k *checkpoint.Info) (s Run, err error) {
 
 // StartFrom makes a run start from a checkpoint of the run in a directory, or from an equivalent state.
 func StartFrom(s *Run, dir string, m *checkpoint.Manifest) error {
-	at := max(m.Cut, m.Clocks.Most(m.Cut)-1, s.Checkpoints.furthest-1)
+	at := max(m.Clocks.Least(m.Cut), m.Clocks.Most(m.Cut)-1, s.Checkpoints.furthest-1)
 	if s.Job.Clocks > 0 && s.Job.Clocks <= at {
 		return fmt.Errorf("%w: %s is already at clock %d; set a larger --clocks", perdure.ErrUsage, dir, at)
 	}
-	if t := recovery.TraitsOf(&s.Job); m.Clocks != nil && !t.CutsBySlot && !t.UsesLog() {
+	if t := recovery.TraitsOf(&s.Job); m.Clocks != nil && !t.CutsBySlot {
 		return fmt.Errorf("%w: --recovery %s cannot start from the checkpoint of clock %d of %s, in which each worker "+
 			"is at a clock of its own; choose checkpoint:C, resend:C or chain:N,checkpoint:C", perdure.ErrUsage,
 			s.Job.Recovery, m.Cut, dir)
