@@ -476,7 +476,7 @@ func TestPageModel(t *testing.T) {
 const pageModelTest = `
 import { Model, KINDS, MAX, SILENT, mean } from "./model.js";
 import { leadOf, shownState } from "./lanes.js";
-import { pieces } from "./charts.js";
+import { pieces, timeTicks } from "./charts.js";
 import assert from "node:assert";
 const m = new Model();
 m.reset({ servers: 1, workers: 2 });
@@ -548,6 +548,12 @@ assert.ok(m.lanes.get("server:1").filter((s) => s.state === "dead").length > 500
 assert.equal(m.stateOf("server:1", 20 + 99995), "serving");
 assert.equal(m.events[0].seconds, 10);
 assert.equal(m.numbers(20 + 99999).durable, 99999);
+for (let duration = 0.1; duration < 1e8; duration *= 1.1) {
+  const ticks = timeTicks(duration, 5), labels = ticks.map(([, label]) => label);
+  assert.ok(ticks.length <= 6 && new Set(labels).size === ticks.length, duration + ": " + labels);
+}
+assert.deepEqual(timeTicks(0.5, 9).map(([, label]) => label), ["0 s", "0.1 s", "0.2 s", "0.3 s", "0.4 s", "0.5 s"]);
+assert.deepEqual(timeTicks(5000, 5).map(([, label]) => label), ["0 s", "20 min", "40 min", "1 h", "1 h 20 min"]);
 const rates = mean([0, 12000, 0, 12000].map((value, i) => ({ seconds: i, value })), 4);
 assert.equal(rates[3].value, 8000);
 const late = [0.5, 1, 1.5, 2, 2.5, 6, 6.5, 7, 7.5, 8, 8.5, 9, 9.5, 10, 10.5, 11, 11.5, 12].map((seconds) =>

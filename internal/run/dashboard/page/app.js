@@ -81,11 +81,16 @@ function stream() {
   };
 }
 
+let fading; // a timer
+
 async function act(kind, target = "") {
+  clearTimeout(fading);
   $("answer").textContent = `${kind} ${target} …`;
   try {
     const r = await post("act", { kind, target });
     $("answer").textContent = r.ok ? `Accepted: ${(await r.json()).accepted || kind}` : `Refused: ${await r.text()}`;
+    // The lanes and events show what follows. A refusal stays until the next action.
+    if (r.ok) fading = setTimeout(() => { $("answer").textContent = ""; }, 10000);
   } catch {
     $("answer").textContent = "Not sent: no connection to the job.";
   }
@@ -135,6 +140,8 @@ function show() {
   showReplay(t, duration);
   lanes.draw(model, duration, t);
   const faults = faultTimes(model);
+  const curves = charts.filter(([, columns]) => columns.some((c) => model.series[c]?.length > 0)).length;
+  $("charts").className = curves === 4 ? "four" : "";
   for (const [chart, columns] of charts) chart.draw(columns.map((c) => model.series[c]), model.gaps.series.list, duration, faults, t);
   $("whole").hidden = t === undefined;
   showShares();
@@ -158,8 +165,8 @@ function showTiles(n) {
     ["loss", n.train_rmse === undefined ? "Training loss" : "Training RMSE", short(n.train_rmse ?? n.train_loss), ""],
     n.test_rmse === undefined ? ["accuracy", "Test accuracy", percent(n.test_accuracy), ""] : ["rmse", "Test RMSE", short(n.test_rmse), ""],
     ["lost", "Updates lost", String(n.lost), ""],
-    ["redone", "Clocks redone", String(n.redone), " of all workers"],
-    ["durable", "Newest checkpoint", n.durable ? String(n.durable) : "–", ""],
+    ["redone", "Clocks redone", String(n.redone), " in total"],
+    ["durable", "Last checkpoint", n.durable ? String(n.durable) : "–", ""],
   ];
   $("tiles").replaceChildren(...tiles.map(([id, name, value, more]) => {
     const dd = node("dd", { id: `n-${id}` }, value, node("small", {}, more));

@@ -118,8 +118,22 @@ export class Chart {
   }
 }
 
+// STEPS are the steps of a time axis in seconds. The smallest one is the last digit of clockTime.
+const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400];
+
+// timeTicks returns at most n + 1 round times from 0 to duration, and their labels, which all differ.
+export function timeTicks(duration, n) {
+  const step = STEPS.find((s) => duration / s <= n) ?? 86400 * Math.ceil(duration / 86400 / n);
+  const label = (t) => {
+    if (step < 60 || t === 0) return clockTime(t);
+    const h = Math.floor(t / 3600), m = t / 60 % 60;
+    return [h > 0 ? `${h} h` : "", m > 0 ? `${m} min` : ""].filter((s) => s !== "").join(" ");
+  };
+  return Array.from({ length: Math.floor(duration / step + 1e-9) + 1 }, (_, i) => [i * step, label(i * step)]);
+}
+
 // timeAxis returns the labels of the time axis.
 export function timeAxis(x, duration, y, width) {
-  return ticks(0, duration, Math.max(2, Math.floor(width / 80))).filter((t) => x(t) < width - 16).map((t) =>
-    element("text", { x: x(t), y, "text-anchor": t === 0 ? "start" : "middle" }, clockTime(t)));
+  return timeTicks(duration, Math.max(2, Math.floor(width / 80))).filter(([t]) => x(t) < width - 16).map(([t, label]) =>
+    element("text", { x: x(t), y, "text-anchor": t === 0 ? "start" : "middle" }, label));
 }

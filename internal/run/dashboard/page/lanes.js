@@ -3,7 +3,7 @@
 import { STATES, apart, causeOf, faultOf } from "./model.js";
 import { element, eventTime, timeAxis } from "./charts.js";
 
-const HEIGHT = 30;
+const HEIGHT = 32;
 
 // node creates an HTML element.
 export function node(name, of = {}, ...children) {
@@ -91,7 +91,7 @@ export class Lanes {
       const until = Math.min(segments[i + 1]?.from ?? duration, duration);
       if (s.from > duration) return;
       const wide = Math.max(s.state === "serving" ? 0 : 4, x(until) - x(s.from));
-      const high = s.state === "serving" ? 8 : s.state === "left" ? 2 : 16;
+      const high = s.state === "serving" ? 8 : s.state === "left" ? 2 : 14;
       const rect = element("rect", { x: x(s.from).toFixed(1), y: HEIGHT - 4 - high, width: wide.toFixed(1), height: high, class: `s-${s.state}` });
       if (s.state !== "serving") rect.append(element("title", {}, tip(model, target, s, until)));
       all.push(rect);
@@ -114,7 +114,7 @@ export class Lanes {
     let free = -Infinity;
     for (const [at, symbol, state] of told) {
       if (at < free) continue;
-      all.push(element("text", { x: Math.min(at, width - 10).toFixed(1), y: 12, class: `mark s-${state}` }, symbol));
+      all.push(element("text", { x: Math.min(at, width - 10).toFixed(1), y: 11, class: `mark s-${state}` }, symbol));
       free = at + 13;
     }
     if (cursor !== undefined) all.push(element("line", { x1: x(cursor), x2: x(cursor), y1: 0, y2: HEIGHT, class: "cursor" }));
