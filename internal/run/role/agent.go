@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/run/agent"
 	"github.com/perdure/perdure/internal/run/humanize"
 	"github.com/perdure/perdure/internal/run/metrics"
@@ -37,6 +38,9 @@ func (c *Agent) Run(ctx context.Context) error {
 		cfg.Log = humanize.NewErrorLog(os.Stderr) // standard error is the program's
 		client, err := worker.Dial(ctx, cfg)
 		if err == nil {
+			// With Go's default pace the updates of a large model, which are on the heap if they are rounded or packed,
+			// would let it double.
+			machine.LimitGarbage(client.Job().Slots)
 			monitor.SetProbe(
 				metrics.Worker(client, c.Watch.Identity(client.Job().ID, wire.RoleWorker, int(client.Slot()))))
 		}
