@@ -1,8 +1,8 @@
 """The memory of a process of DataParallel or DiLoCo and of its agent, in units of the weights W in float32.
 
 One process trains a multilayer perceptron with AdamW, which takes 4 W itself and up to twice its largest parameter
-during a step. Both processes are sampled from the fourth step on, and the sample with the largest sum is printed.
-Shared memory counts half in each (proportional set size).
+during a step. Both processes are sampled from the fourth step on, at least 25 s after the start, and the sample with
+the largest sum is printed. Shared memory counts half in each (proportional set size).
 
     python memory.py --recovery checkpoint:20 resend:auto
     python memory.py --large --steps 16
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from torch import nn
 
 EVERY = 0.02  # seconds between two samples
 WARM = 3  # steps before the samples that count
+FREED = 25  # seconds before them: by then the agent has given back the memory for the initial weights
 
 
 def sizes_of(pid: int) -> dict[str, int]:
@@ -78,11 +80,13 @@ def process(a: argparse.Namespace) -> None:
         return perdure.DiLoCo(job, model, adam, **numbers, **how)
 
     with perdure.start() as job, training(job) as of:
-        warm = False
+        warm, begun = False, time.monotonic()
         sampler = threading.Thread(target=sample, args=([os.getpid(), job._agent.process.pid],))
         sampler.start()
         try:
             for step in steps(of):
+                if step == WARM:
+                    time.sleep(max(0, FREED - (time.monotonic() - begun)))
                 warm = step >= WARM
                 model(x).square().mean().backward()
                 adam.step()

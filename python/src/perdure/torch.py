@@ -526,8 +526,10 @@ class _Model(_Training):
             if self.job.share.rank == 0:
                 self._names.put()
                 for g in self._all_groups():
-                    g.rows.put(g.first)
-                    g.begun.inc_run(0, g.first)
+                    # The agent gives this memory back. A copy on its heap would remain there for minutes.
+                    values = g.begun.deltas()
+                    values[...] = 0  # also rows and ends of rows without a parameter
+                    g.rows.put(values)
                 self._send_buffers()
                 self._hand_out()
                 if self._begun_everywhere is not None:
