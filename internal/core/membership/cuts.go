@@ -48,12 +48,12 @@ func (cu *cuts) mayNameTimed() bool {
 
 // requestTimed requests a cut if one is due.
 func (cu *cuts) requestTimed() {
-	if !cu.job.traits.Timed {
-		cu.requestBySlot()
-		return
+	at, every := cu.progress(), cu.record.Job.Recovery.Every
+	due := every > 0 && at.Working/every > at.Durable/every // the mean clock has passed a multiple of the interval
+	if cu.job.traits.Timed {
+		due = cu.timer.Due(cu.record.Saving, at) && cu.record.CutFrom(at.Working) > at.Durable
 	}
-	at := cu.progress()
-	if cu.timer.Due(cu.record.Saving, at) && cu.record.CutFrom(at.Working) > cu.record.View.Durable {
+	if due {
 		set(cu.rec, &cu.record.CutRequested, true)
 	}
 }
@@ -62,8 +62,8 @@ func (cu *cuts) requestTimed() {
 func (cu *cuts) progress() recovery.JobProgress {
 	working, _ := cu.job.highestClocks()
 	if v := &cu.record.View; cu.job.traits.CutsBySlot {
-		working = meanClock(v.Slots, func(i int) perdure.Clock {
-			return max(cu.job.slots[i].lastClock, v.Slots[i].Start, v.StartClock(perdure.Slot(i)))
+		working = v.MeanClock(func(i perdure.Slot) perdure.Clock {
+			return max(cu.job.slots[i].lastClock, v.Slots[i].Start, v.StartClock(i))
 		})
 	}
 	return recovery.JobProgress{Tick: cu.job.tick, Working: working, Durable: cu.record.View.Durable}

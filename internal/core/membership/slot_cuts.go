@@ -47,13 +47,13 @@ func (cu *cuts) endHold() {
 	cu.holdFrom = cu.job.tick + 1 + holdPause*(cu.job.tick-cu.heldAt)
 }
 
-// mayHold reports whether a cut by slot can be made now: all shards serve and have all updates that they have ever had,
-// the slots' last clocks are decided, their membership does not change, and no earlier cut is still being written.
+// mayHold reports whether a cut by slot can be made now: all shards serve, and have the newest membership and all
+// updates that they have ever had, the slots' last clocks are decided, and no earlier cut is still being written. Slots
+// may pause, or wait at a tentative end: some wait for the cut because they keep too many updates.
 func (cu *cuts) mayHold() bool {
-	v := &cu.record.View
-	if !cu.record.Placed() || v.Pause || v.Tentative || cu.record.EndRequested || cu.record.Change != nil ||
-		cu.record.KnownRoster < v.Roster || cu.job.unready.Len() > 0 || len(cu.queue.LostShards.All()) > 0 ||
-		slices.ContainsFunc(cu.queue.Restored.Sorted(), func(s int) bool { return !cu.job.resendComplete(s) }) {
+	v, incomplete := &cu.record.View, func(s int) bool { return !cu.job.resendComplete(s) }
+	if !cu.record.Placed() || cu.record.KnownRoster < v.Roster || cu.job.unready.Len() > 0 ||
+		len(cu.queue.LostShards.All()) > 0 || slices.ContainsFunc(cu.queue.Restored.Sorted(), incomplete) {
 		return false
 	}
 	for i := range v.Slots {
@@ -88,7 +88,7 @@ func (cu *cuts) nameBySlot() {
 			clocks[slot] = max(clocks[slot], ticked)
 		}
 	}
-	number := max(meanClock(v.Slots, func(i int) perdure.Clock { return clocks[i] }), v.Named+1, v.Durable+1)
+	number := max(v.MeanClock(func(i perdure.Slot) perdure.Clock { return clocks[i] }), v.Named+1, v.Durable+1)
 	set(cu.rec, &v.Hold, 0)
 	set(cu.rec, &cu.record.CutRequested, false)
 	progress := false
@@ -108,29 +108,10 @@ func (cu *cuts) nameBySlot() {
 		clocks.Most(number))
 }
 
-// requestBySlot requests a cut by slot when the mean clock has passed a multiple of the interval since the last cut.
-func (cu *cuts) requestBySlot() {
-	v, every := &cu.record.View, cu.record.Job.Recovery.Every
-	if every > 0 && cu.progress().Working/every > v.Durable/every {
-		set(cu.rec, &cu.record.CutRequested, true)
-	}
-}
-
 // requestLast requests the last cut of a job whose slots have all finished.
 func (cu *cuts) requestLast() {
 	if v := &cu.record.View; !cu.record.CutRequested && (v.Named <= v.Durable || cu.job.missed()) {
 		set(cu.rec, &cu.record.CutRequested, true)
 		cu.cutBySlot()
 	}
-}
-
-// meanClock returns the mean of the clocks of the slots that participate, rounded down.
-func meanClock(slots []protocol.SlotView, clock func(slot int) perdure.Clock) perdure.Clock {
-	sum, n := perdure.Clock(0), perdure.Clock(0)
-	for i := range slots {
-		if at := clock(i); !slots[i].Left && at > slots[i].From {
-			sum, n = sum+at, n+1
-		}
-	}
-	return sum / max(1, n)
 }

@@ -245,6 +245,17 @@ func (v *View) StartClock(slot perdure.Slot) perdure.Clock {
 	return v.Slots[slot].Clamp(v.CutClocks.Of(slot, v.Cut))
 }
 
+// MeanClock returns the mean of the clocks of the slots that participate, rounded down.
+func (v *View) MeanClock(clock func(slot perdure.Slot) perdure.Clock) perdure.Clock {
+	sum, n := perdure.Clock(0), perdure.Clock(0)
+	for i := range v.Slots {
+		if at := clock(perdure.Slot(i)); !v.Slots[i].Left && at > v.Slots[i].From {
+			sum, n = sum+at, n+1
+		}
+	}
+	return sum / max(1, n)
+}
+
 // Saved returns the clock below which the newest published checkpoint contains all updates of a slot.
 func (v *View) Saved(slot perdure.Slot) perdure.Clock { return v.DurableClocks.Of(slot, v.Durable) }
 
