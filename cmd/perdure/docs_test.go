@@ -281,6 +281,9 @@ func ofProgram(words []string) error {
 	return nil
 }
 
+// onlyOfLaunch reports whether a flag of perdure launch has no equivalent in perdure up.
+func onlyOfLaunch(arg string) bool { return arg == "--preload" || arg == "--nproc-per-learner" }
+
 // asUp returns the equivalent perdure up command line for perdure launch of the Python package.
 func asUp(args []string) []string {
 	up := []string{"up"}
@@ -288,7 +291,7 @@ func asUp(args []string) []string {
 		switch {
 		case arg == "--nproc":
 			up = append(up, "--workers")
-		case arg == "--preload", i > 0 && args[i-1] == "--preload":
+		case onlyOfLaunch(arg), i > 0 && onlyOfLaunch(args[i-1]):
 		case strings.HasSuffix(arg, ".py"):
 			return append(up, "--exec", strings.Join(args[i:], " "))
 		default:
@@ -347,7 +350,7 @@ func parseInText(t *testing.T, code string) error {
 	}
 	var first error
 	name := strings.TrimPrefix(strings.Split(args[0], "=")[0], "--")
-	if name == "nproc" || name == "preload" {
+	if name == "nproc" || onlyOfLaunch("--"+name) {
 		return nil // a flag of perdure launch in the Python package
 	}
 	for _, command := range takers {

@@ -16,6 +16,7 @@ from conftest import SMALL
 HEAVY = """
 import os, perdure._warm
 perdure._warm.QUICK = {quick}
+perdure._warm.FROZEN = 2
 with open(os.environ["IMPORTS"], "a") as f:
     f.write(f"{{os.getpid()}}\\n")
 """
@@ -71,6 +72,69 @@ def test_variables_of_torchrun(tmp_path: Path) -> None:
     with slot(tmp_path, f"import os\nprint(*(os.environ.get(name) for name in {names}))") as process:
         assert process.stdout is not None
         assert process.stdout.read().split() == ["0", "1", "0", "1", "0", "1", "0", "1", "default", "None", "None"]
+
+
+#: A program of an island. Its rank 1 fails once, in a way that is the third argument, and prints its environment then.
+RANKS = """
+import os, signal, sys
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "GROUP_RANK")
+os.write(1, " ".join([*(os.environ[name] for name in names), os.environ["MASTER_PORT"]]).encode() + bytes([10]))
+first = not os.path.exists(sys.argv[1] + os.environ["RANK"])
+open(sys.argv[1] + os.environ["RANK"], "w").close()
+while not os.path.exists(sys.argv[1] + str(1 - int(os.environ["RANK"]))):
+    pass
+if first and os.environ["RANK"] == "1":
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+elif first:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("kill", ["SIGKILL", "SIGSTOP"])
+def test_ranks_of_an_island(tmp_path: Path, kill: str) -> None:
+    """If a rank dies or freezes, all ranks end, and are started again with a new rendezvous."""
+    (tmp_path / "program.py").write_text(RANKS)
+    command = [sys.executable, "-m", "perdure", "--as-slot-of", ":3,2", "heavy", str(tmp_path / "program.py")]
+    done = subprocess.run(
+        [*command, str(tmp_path / "began"), kill],
+        env=environment(tmp_path, 0.0) | {"PERDURE_SLOT": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    lines = sorted(done.stdout.splitlines())
+    assert [line.split()[:6] for line in lines] == [
+        ["0", "0", "2", "2", "127.0.0.1", "0"],
+        ["0", "0", "2", "2", "127.0.0.1", "0"],
+        ["1", "1", "2", "2", "127.0.0.1", "0"],
+        ["1", "1", "2", "2", "127.0.0.1", "0"],
+    ]
+    assert len({line.split()[6] for line in lines}) == 2
+
+
+def test_error_of_a_rank(tmp_path: Path) -> None:
+    """An island ends like the rank that failed, and the other ranks end with it."""
+    (tmp_path / "program.py").write_text("import os, signal\nif os.environ['RANK'] == '1': os._exit(7)\nsignal.pause()")
+    command = [sys.executable, "-m", "perdure", "--as-slot-of", ":2", "", str(tmp_path / "program.py")]
+    assert subprocess.run(command, env=environment(tmp_path, 0.0), check=False).returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--nproc", "7", "--nproc-per-learner", "4"], "7 processes cannot be divided into learners of 4"),
+        (["--nproc", "7", "--nproc-per-learner", "4,2"], "cannot be divided"),
+        (["--nproc-per-learner", "0"], "invalid --nproc-per-learner 0"),
+        (["--nproc-per-learner", "2,x"], "invalid --nproc-per-learner 2,x"),
+        (["--nproc", "x", "--nproc-per-learner", "2"], "invalid"),
+    ],
+)
+def test_sizes_of_learners(tmp_path: Path, flags: list[str], said: str) -> None:
+    (tmp_path / "train.py").write_text("")
+    command = [sys.executable, "-m", "perdure", "launch", *flags, str(tmp_path / "train.py")]
+    done = subprocess.run(command, env=environment(tmp_path, 0.0), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said in done.stderr
 
 
 def test_signals_are_handed_on(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from conftest import Cluster
 
 import perdure
+from perdure._island import Island
 
 RANKS = ("PERDURE_SLOT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "ROLE_RANK")
 
@@ -32,13 +34,53 @@ def test_ranks_of_a_host(cluster: Cluster) -> None:
     first.close()
 
 
-def test_torchrun_in_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(
-        "PERDURE_COORDINATOR", "127.0.0.1:1"
-    )  # no process listens there: the program is rejected before it connects
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    with pytest.raises(perdure.UsageError, match="TORCHELASTIC_RUN_ID"):
+#: The environment of a rank that torchrun has started in a slot.
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "PERDURE_COORDINATOR": "127.0.0.1:1",  # no process listens there: ranks are rejected before they connect
+    "RANK": "0",
+    "WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_PORT": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"PERDURE_COORDINATOR": ""}, "no job to join exists"),
+        ({"PERDURE_ISLAND": "1"}, "torchrun was started inside an island"),
+        ({"WORLD_SIZE": "4"}, "4 ranks, 2 of them on this host"),
+        ({"MASTER_PORT": ""}, "is incomplete"),
+    ],
+)
+def test_ranks_that_are_no_island(monkeypatch: pytest.MonkeyPatch, more: dict[str, str], said: str) -> None:
+    for name, value in (TORCHRUN | more).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(perdure.UsageError, match=said) as caught:
         perdure.start()
+    assert "\n" not in str(caught.value)
+
+
+def test_torchrun_inside_torchrun() -> None:
+    """The parent of the ranks was started by torchrun itself."""
+    program = "import perdure\ntry: perdure.start()\nexcept perdure.UsageError as error: print(error)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
+    done = subprocess.run(
+        [sys.executable, "-c", parent], env=os.environ | TORCHRUN, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "torchrun was started inside torchrun; start the program with one torchrun per slot\n"
+
+
+def test_two_islands_in_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_SLOT", "0")
+    monkeypatch.setenv("PERDURE_HOST", f"test-{os.getpid()}")
+    first = Island(0, 2, f"\0perdure-test-{os.getpid()}-1")
+    with pytest.raises(perdure.UsageError, match="another island already has slot 0"):
+        Island(0, 2, f"\0perdure-test-{os.getpid()}-2")
+    with pytest.raises(perdure.UsageError, match="already rank 0 of this island"):
+        Island(0, 2, f"\0perdure-test-{os.getpid()}-1")
+    del first
 
 
 def test_process_group_without_a_master(tmp_path: Path) -> None:

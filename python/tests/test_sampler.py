@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class OneSlot:
         self.generation = 1
         self._sampler: Any = None
         self._trained = self._inced = False
+        self._island: Any = None
+        self._stream = slot
 
     def _now(self) -> _Now:
         below = sum(of < self.slot for of in self.members)
@@ -103,6 +106,22 @@ def plainly(
                 already = sum(len(of) for of in clocks[-1])
                 clocks[-1].append(now[already : already + count])
     return clocks
+
+
+def test_ranks_of_an_island() -> None:
+    """The ranks have equal parts of their slot's batch, and one that cannot be divided is refused."""
+    parts = []
+    for rank in range(3):
+        job = OneSlot({}, 0)
+        job._island = types.SimpleNamespace(rank=rank, size=3)
+        parts.append(next(iter(Sampler(job, 24, batch=12, drop_last=True))))  # type: ignore[arg-type]
+        for settings in ({"batch": 12}, {"batch": 12, "drop_last": True, "global_batch": True}):
+            job._sampler = None
+            with pytest.raises(perdure.UsageError, match="needs drop_last=True and no global_batch"):
+                Sampler(job, 24, **settings)  # type: ignore[arg-type]
+        with pytest.raises(perdure.UsageError, match="10 samples cannot be divided equally among the 3 ranks"):
+            next(iter(Sampler(job, 24, batch=10, drop_last=True)))  # type: ignore[arg-type]
+    assert [numbers for part in parts for numbers in part] == plainly(24, 12, [1])[0][0]
 
 
 @pytest.mark.parametrize("settings", [{}, {"shuffle": False}, {"drop_last": True}, {"global_batch": True}])

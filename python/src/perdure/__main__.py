@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
 import importlib.util
 import os
 import runpy
 import shlex
+import socket
 import sys
 
-from . import _agent, _nested, _warm
+from . import _agent, _island, _nested, _warm
 from .errors import UsageError
 from .progress import NO_END
 
@@ -26,6 +28,12 @@ With --preload MODULE,… a slot's process imports these modules, then forks the
 forked again without repeating the imports, which often are the slowest part of a restart:
 
   perdure launch --nproc 4 --preload torch,torch._dynamo,perdure.torch train.py
+
+With --nproc-per-learner R a slot is an island of R ranks, which form a process group of torch.distributed and train one
+model by DDP or FSDP2. RANK and WORLD_SIZE are those within the island, and MASTER_ADDR and MASTER_PORT are set. If a
+rank dies, its island is restarted. Sizes may differ: --nproc-per-learner 4,2
+
+  perdure launch --nproc 8 --nproc-per-learner 4 train.py
 """
 
 #: The first argument of a slot's command, after ``python -m perdure``.
@@ -52,7 +60,7 @@ def launch(args: list[str]) -> None:
     if not args or args[0] in ("-h", "--help"):
         print(LAUNCH, end="")
         return
-    processes, modules, flags = "1", "", []
+    processes, ranks, modules, flags = "", "", "", []
     while args and args[0].startswith("-"):
         flag, has, value = args.pop(0).partition("=")
         if flag == "--":
@@ -61,12 +69,18 @@ def launch(args: list[str]) -> None:
             value, has = args.pop(0), "="
         if flag == "--nproc":
             processes = value
+        elif flag == "--nproc-per-learner":
+            ranks = value or "0"
         elif flag == "--preload":
             modules = value or ","  # "," names no module, so the check below fails
         else:
             flags.append(flag + has + value)
     if not args:
         raise UsageError("launch: missing program; give its file after the flags")
+    if _island.TORCHRUN in os.environ:
+        raise UsageError("launch: torchrun has started this command; run perdure launch without torchrun")
+    sizes = _sizes(processes, ranks) if ranks else []
+    processes = processes or "1"
     if not processes.isdecimal() or int(processes) < 1:
         raise UsageError(f"launch: invalid --nproc {processes}: give the number of processes, 1 or more")
     if not os.path.isfile(args[0]):
@@ -81,23 +95,87 @@ def launch(args: list[str]) -> None:
             raise UsageError(f"launch: --preload {module}: this module does not exist; install it, or correct the name")
     if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
         flags.append(f"--clocks={NO_END}")  # the programs end the job when they are done
-    command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, processes, modules, *args])
-    _agent.become(_agent.binary(), ["up", "--workers", processes, *flags, "--exec", command])
+    slots = str(len(sizes)) if sizes else processes
+    of = ":" + ",".join(map(str, sizes)) if sizes else processes
+    command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, of, modules, *args])
+    _agent.become(_agent.binary(), ["up", "--workers", slots, *flags, "--exec", command])
+
+
+def _sizes(processes: str, ranks: str) -> list[int]:
+    """Return the number of ranks of each island."""
+    try:
+        sizes = [int(size) for size in ranks.split(",")]
+        total = int(processes) if processes else sum(sizes)
+    except ValueError:
+        sizes, total = [], 0
+    if not sizes or min(sizes) < 1 or total < 1:
+        raise UsageError(
+            f"launch: invalid --nproc-per-learner {ranks} or --nproc {processes}: give the number of ranks of each "
+            "learner, such as 4 or 4,2, and the number of all processes"
+        )
+    if len(sizes) == 1:
+        sizes *= total // sizes[0]
+    if sum(sizes) != total:
+        raise UsageError(
+            f"launch: --nproc {processes} processes cannot be divided into learners of {ranks}; list the size of each "
+            "learner, such as --nproc-per-learner 4,2"
+        )
+    return sizes
 
 
 def as_slot(processes: str, modules: str, program: str, args: list[str]) -> None:
-    """Run a program in this process, which ``perdure up`` has started for a slot. With modules, run it in a fork."""
-    rank = os.environ.get("PERDURE_SLOT", "0")
-    os.environ.update(RANK=rank, LOCAL_RANK=rank, ROLE_RANK=rank, GROUP_RANK="0", ROLE_NAME="default")
-    os.environ.update(WORLD_SIZE=processes, LOCAL_WORLD_SIZE=processes, ROLE_WORLD_SIZE=processes, GROUP_WORLD_SIZE="1")
-    _nested.explain()
+    """Run a program in this process, which ``perdure up`` has started for a slot. With modules, run it in a fork.
+
+    Args:
+        processes: The number of slots, or a colon and the number of ranks of each island.
+        modules: The modules to import before the fork.
+        program: The program's file.
+        args: Its arguments.
+    """
+    slot = int(os.environ.get("PERDURE_SLOT", "0"))
+    sizes = [int(size) for size in processes[1:].split(",")] if processes.startswith(":") else []
+    if not sizes:
+        _set_ranks(slot, int(processes))
+        _nested.explain()
+    elif slot >= len(sizes):
+        raise UsageError(f"slot {slot} was added to this job, but --nproc-per-learner lists {len(sizes)} learners")
     sys.argv = [program, *args]
     sys.path[0] = os.path.dirname(os.path.abspath(program))
+    if sizes:
+        _set_devices(sum(sizes[:slot]), sizes[slot], sum(sizes))
     if modules:
         for module in modules.split(","):
             importlib.import_module(module)
+    if sizes:
+        _warm.fork(program, sizes[slot], lambda rank: _set_island(rank, sizes[slot]))
+    elif modules:
         _warm.fork(program)
     runpy.run_path(program, run_name="__main__")
+
+
+def _set_ranks(rank: int, size: int) -> None:
+    """Set torchrun's variables for one machine, except MASTER_ADDR and MASTER_PORT."""
+    os.environ.update(RANK=f"{rank}", LOCAL_RANK=f"{rank}", ROLE_RANK=f"{rank}", GROUP_RANK="0", ROLE_NAME="default")
+    os.environ.update(WORLD_SIZE=f"{size}", LOCAL_WORLD_SIZE=f"{size}", ROLE_WORLD_SIZE=f"{size}", GROUP_WORLD_SIZE="1")
+
+
+def _set_island(rank: int, size: int) -> None:
+    """Prepare the next incarnation of an island, with a rendezvous of its own (rank -1), or one of its ranks."""
+    if rank >= 0:
+        _set_ranks(rank, size)
+        return
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the name of this machine may have no address
+    os.environ[_island.VARIABLE] = os.environ["MASTER_PORT"]
+
+
+def _set_devices(first: int, size: int, total: int) -> None:
+    """Show only an island's own GPUs to its ranks, if there is one for each rank of the job on this machine."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = named.split(",") if named else [str(i) for i in range(len(glob.glob("/dev/nvidia[0-9]*")))]
+    if len(devices) >= total:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices[first : first + size])
 
 
 if __name__ == "__main__":

@@ -225,10 +225,14 @@ class Agent:
         return of
 
     def _one_more(self) -> _Channel:
+        return _Channel(self.one_more())
+
+    def one_more(self) -> socket.socket:
+        """Return the program's end of a new channel, which another process may use with ``SharedAgent``."""
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there, self._opening:
             self._on(self._opener, CHANNEL, 0, (0, 0, 0, 0), b"", [there.fileno()], PROMPT)
-        return _Channel(here)
+        return here
 
     def _on(
         self,
@@ -372,3 +376,36 @@ class Agent:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+class SharedAgent(Agent):
+    """The agent of another process on this machine, which has handed over a channel.
+
+    Args:
+        opener: The program's end of the channel.
+        number: Tells apart the calls of the processes that share the agent: it cancels calls by their numbers.
+    """
+
+    def __init__(self, opener: socket.socket, number: int) -> None:
+        self._pid = os.getpid()
+        self._ids = itertools.count((number << 24) + 1)
+        self._local = threading.local()
+        self._said_goodbye = self._killed = False
+        self._opening = threading.Lock()
+        self._opener = _Channel(opener)
+        self._first = self._local.channel = self._open()
+
+    def _kill(self) -> None:
+        self._killed = True  # this program exits, and with it the other one
+
+    def _dead(self) -> PerdureError:
+        if self._said_goodbye:
+            return UsageError("this job is closed; join it again")
+        return AgentDied("the agent of this island has ended; this program must exit")
+
+    def close(self, finished: bool) -> None:
+        """Stop using the agent, which continues."""
+        if not self._said_goodbye and os.getpid() == self._pid:
+            self._said_goodbye = True
+            self._first.socket.close()
+            self._opener.socket.close()

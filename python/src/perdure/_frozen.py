@@ -12,7 +12,9 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from ._late import is_loader
+from ._local import is_sharded
 from .errors import UsageError
+from .job import Job
 
 #: Slot 0 distributes its frozen parameters if they take at most this many bytes. Otherwise checksums are compared.
 HANDED = 64 << 20
@@ -123,19 +125,26 @@ def refuse_without_values(model: nn.Module) -> None:
             )
 
 
-def refuse_island(model: nn.Module) -> None:
-    """Raise UsageError for a model that is spread over several processes: a slot is one process."""
+def refuse_group(model: nn.Module, job: Job, what: str) -> None:
+    """Raise UsageError for a model that is spread over several processes. what: the class that trains it."""
+    if job._island is not None:
+        raise UsageError(
+            f"{what} does not work in an island of several ranks; use DiLoCo, or start one process per slot: omit "
+            "--nproc-per-learner and torchrun"
+        )
     for name, p in model.named_parameters():
-        if hasattr(p, "placements") and hasattr(p, "device_mesh"):
+        if is_sharded(p):
             raise UsageError(
-                f"{name} is a DTensor, and this process has only a part of it, but a slot is one process with the "
-                "whole model: do not use fully_shard or parallelize_module"
+                f"{name} is a DTensor, and this process has only a part of it, but this slot is one process: use "
+                "DiLoCo and start the slot's ranks with perdure launch --nproc-per-learner, or omit fully_shard and "
+                "parallelize_module"
             )
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise UsageError(
-            f"this process is one of {distributed.get_world_size()} in a torch.distributed group, but a slot is one "
-            "process: do not use init_process_group or torchrun; start one process per GPU with perdure launch"
+            f"this process is one of {distributed.get_world_size()} in a torch.distributed group, but this slot is one "
+            "process: use DiLoCo and start the slot's ranks with perdure launch --nproc-per-learner, or omit "
+            "init_process_group"
         )
 
 

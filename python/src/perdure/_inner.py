@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from . import _state
 from ._frozen import NOT_TRAINED, named_parameters
+from ._local import is_sharded, local
 from .errors import UsageError
 
 
@@ -102,7 +103,7 @@ class Inner:
             grads = [p.grad for group in of.param_groups for p in group["params"] if p.grad is not None]
             values = (g.coalesce().values() if g.is_sparse else g for g in grads)
             # A GradScaler skips steps whose gradients contain NaN or Inf.
-            if grads and all(bool(torch.isfinite(v).all()) for v in values):
+            if grads and all(bool(torch.isfinite(local(v)).all()) for v in values):
                 last = type(self.optimizers[-1]).__name__
                 raise UsageError(
                     f"{last} stepped before {type(of).__name__}, number {number} in inner=: list the optimizers in the "
@@ -128,9 +129,11 @@ def load(of: Any, state: Any) -> None:
 
     ``Optimizer.load_state_dict`` converts them to the types of the parameters.
     """
-    of.load_state_dict(state)
     if not isinstance(of, Optimizer):
+        of.load_state_dict(state)
         return
+    _join_shards(of, state)
+    of.load_state_dict(state)
     _retype(of.state_dict().get("state"), state.get("state"))
     differs = _retype(of.state_dict().get("state"), state.get("state"))
     if differs is not None:  # its state_dict returns copies, so replacing them had no effect
@@ -140,6 +143,31 @@ def load(of: Any, state: Any) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def _join_shards(of: Optimizer, state: dict[str, Any]) -> None:
+    """Replace the local parts of DTensors in a saved state by DTensors that are laid out like their parameters."""
+    params = (p for group in of.param_groups for p in group["params"])
+    for i, p in zip((i for group in state["param_groups"] for i in group["params"]), params, strict=False):
+        entry = state["state"].get(i, {})
+        for name, value in entry.items():
+            if not isinstance(value, _state.Shard):
+                continue
+            here = local(p)
+            if not is_sharded(p) or value.local.shape != here.shape:
+                raise UsageError(
+                    f"this rank has saved {name} of {type(of).__name__} for parameter {i} with the local shape "
+                    f"{list(value.local.shape)}, but has {list(here.shape)} now; shard the model as before, or start a "
+                    "new job with the exported model"
+                )
+            entry[name] = type(p.data).from_local(
+                value.local.to(here.device),
+                p.device_mesh,
+                p.placements,
+                run_check=False,
+                shape=p.shape,
+                stride=p.stride(),
+            )
 
 
 def _retype(now: Any, saved: Any, path: str = "state") -> str | None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ._local import local
 from .errors import UsageError
 
 _OFTEN = 64  # the first 64 saves are all checked, then every 64th
@@ -85,7 +86,7 @@ class Late:
         check = 0
         tensors = (t for t in _floating(state) if t.shape in self._trained)
         for of, _ in zip(tensors, range(_TENSORS), strict=False):
-            values = of.detach().reshape(-1)[:_VALUES].cpu().contiguous()
+            values = local(of).reshape(-1)[:_VALUES].cpu().contiguous()
             check = zlib.crc32(values.view(torch.uint8).numpy().data, check)
         return check
 

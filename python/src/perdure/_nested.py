@@ -1,4 +1,4 @@
-"""Rejects other launchers, such as torchrun, inside a slot: a slot is one process."""
+"""Sets the environment of slots under hosts, and explains errors of torch.distributed in slots of one process."""
 
 from __future__ import annotations
 
@@ -6,28 +6,20 @@ import os
 import sys
 from types import TracebackType
 
-from .errors import UsageError
-
 #: Environment variables that make other libraries start their own distributed training.
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
-_SAYS = "a slot of a job is one process, which is not a member of a process group"
+_SAYS = "a slot started without --nproc-per-learner is one process, which is not a member of a process group"
 _MAX_CAUSES = 10
 
 
-def refuse() -> None:
-    """Raise UsageError if torchrun has started this process."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        raise UsageError(
-            f"torchrun or accelerate launch has set TORCHELASTIC_RUN_ID, but {_SAYS}; start the program with "
-            "`perdure launch --nproc N`, without torchrun"
-        )
+def show_ranks(slot: int, slots: int, island: bool = False) -> list[str]:
+    """Set the variables that ``perdure launch`` sets, in a process started by a host. Return the new names.
 
-
-def show_ranks(slot: int, slots: int) -> list[str]:
-    """Set the variables that ``perdure launch`` sets, in a process started by a host. Return the new names."""
+    In an island the ranks are those of the process group.
+    """
     ours = {"RANK": slot, "ROLE_RANK": slot, "WORLD_SIZE": slots, "ROLE_WORLD_SIZE": slots, "PERDURE_SLOT": slot}
-    if "perdure.hf" in sys.modules:  # it removed the others, with which Hugging Face's trainer would form a group
+    if island or "perdure.hf" in sys.modules:  # it removed the others: Hugging Face's trainer would form a group
         ours = {"PERDURE_SLOT": slot}
     new = [name for name in ours if name not in os.environ]
     os.environ.update({name: str(ours[name]) for name in new})

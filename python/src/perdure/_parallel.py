@@ -36,7 +36,7 @@ from ._counted import Counted
 from ._ending import Ending, Left
 from ._epochs import Epochs
 from ._flags import HEAD, LEAVING, Flags
-from ._frozen import Frozen, plain_name, refuse_island, refuse_without_values
+from ._frozen import Frozen, plain_name, refuse_group, refuse_without_values
 from ._inner import load
 from ._late import is_loader
 from ._loaders import Loaders, is_of
@@ -128,7 +128,7 @@ class DataParallel(_Training):
                 "ServerOptimizer, whose optimizer runs on the servers"
             )
         refuse_recovery(job.spec["recovery"])
-        refuse_island(model)
+        refuse_group(model, job, "DataParallel")
         refuse_without_values(model)
         self.job, self.model = job, model
         self.require_backward_grad_sync = True  #: whether backward passes of later outputs are synchronised

@@ -59,11 +59,11 @@ class Loans:
 
 
 class Lot:
-    """Shared memory that exists as long as an array refers to it."""
+    """Shared memory that exists as long as an array refers to it. fd: a file of that size; None creates one."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, fd: int | None = None) -> None:
         self.size = size
-        self.fd = _memory(size)
+        self.fd = _memory(size) if fd is None else fd
         self.map = mmap.mmap(self.fd, size)
         self.bytes: NDArray[np.uint8] = np.frombuffer(self.map, dtype=np.uint8)
         self.address = -1

@@ -10,8 +10,8 @@ import math
 import struct
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +118,8 @@ class Encoded:
                 return {kind: [[k, self._shrink(v, f"{path}[{k!r}]")] for k, v in value.items()]}
             case bytes():
                 return {"bytes": self._put(np.frombuffer(value, np.uint8)), "size": len(value)}
+            case Later():
+                return {"bytes": self._put(value), "size": len(value)}
             case np.ndarray() if value.dtype.kind in "biuf":
                 return self._array(value, "array")
             case _ if hasattr(value, "detach") and hasattr(value, "numpy"):
@@ -136,6 +138,8 @@ class Encoded:
         """Encode a tensor as the bytes of its values, so that every type is restored bit by bit."""
         import torch
 
+        if hasattr(tensor, "to_local"):
+            return {"shard": self._tensor(tensor.detach().to_local(), path)}
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             raise UsageError(f"{path} is {_a(tensor)}, a tensor subclass, which cannot be saved: use plain tensors")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
@@ -146,6 +150,31 @@ class Encoded:
             plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
             self._put(plain.numpy() if plain.is_cpu else plain)
         return place
+
+
+class Later:
+    """Bytes of a state that another process has. They are read piece by piece.
+
+    Args:
+        size: The number of bytes.
+        read: Returns the bytes between two positions.
+    """
+
+    def __init__(self, size: int, read: Callable[[int, int], NDArray[np.uint8]]) -> None:
+        self._size, self._read = size, read
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, of: slice) -> NDArray[np.uint8]:
+        start, end, _ = of.indices(self._size)
+        return self._read(start, end)
+
+
+class Shard(NamedTuple):
+    """The local part of a DTensor in a decoded state."""
+
+    local: Any
 
 
 class Checked(Encoded):
@@ -209,6 +238,8 @@ def _grow(value: Any, data: memoryview, views: bool) -> Any:
         return tuple(_grow(v, data, views) for v in value["tuple"])
     if "bytes" in value:
         return bytes(data[value["bytes"] : value["bytes"] + value["size"]])
+    if "shard" in value:
+        return Shard(_grow(value["shard"], data, views))
     if "tensor" in value:
         return _grown_tensor(value, data, views)
     kind = "array" if "array" in value else "scalar"

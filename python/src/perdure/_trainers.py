@@ -423,6 +423,11 @@ def _refuse_second(training: Any, job: Job) -> None:
     """Raise UsageError for a callback that was used already, and for jobs with a Sampler."""
     if training is not None:
         raise UsageError("this callback has been used already; create a new one for each training")
+    if job._island is not None:
+        raise UsageError(
+            "the callbacks for trainers do not work in an island of several ranks; use DiLoCo in a loop of your own, "
+            "or omit --nproc-per-learner and torchrun"
+        )
     if job._sampler is not None:
         raise UsageError(
             "a Sampler does not work with a trainer, which reads batches ahead; give the trainer this slot's part "

@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise ImportError(f"perdure.hf needs transformers, accelerate and PyTorch ({error}); install them") from None
 
-from . import _nested
+from . import _island, _nested
 from ._ending import Left
 from ._trainers import Batches, Outer, Steps
 from .errors import Done, RolledBack, UsageError
@@ -31,7 +31,7 @@ from .job import Job
 from .rules import Rule
 from .torch import Stateful
 
-if "PERDURE_COORDINATOR" in os.environ:
+if "PERDURE_COORDINATOR" in os.environ and not {_island.VARIABLE, _island.TORCHRUN} & set(os.environ):
     for _name in _nested.RANKS:
         os.environ.pop(_name, None)
 

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _agent, _nested
+from . import _agent, _island, _nested
 from ._agent import Agent
 from ._epochs import Epochs
+from ._island import Island
 from ._notebook import Dashboard, dashboard_of
 from ._sending import Sending
 from ._shared import Loans, Lot, Regions
@@ -78,6 +79,12 @@ class _Now(NamedTuple):
     @property
     def ended(self) -> bool:
         return 0 < self.end <= self.clock
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> _Now:
+        """Return the values of a ``_Now`` that has been a list of JSON."""
+        clock, end, generation, share, saver, left = values
+        return cls(clock, end, generation, Share(*share), saver, left)
 
 
 class Saved(NamedTuple):
@@ -201,6 +208,7 @@ class Table:
         Returns:
             An array of shape (count, dim).
         """
+        self._job._refuse_follower(f"add to the table {self.name}")
         count = self.rows - first if count is None else count
         if self._job._repeats:
             return np.empty((count, self.dim), np.float32)
@@ -255,6 +263,7 @@ class Table:
         Args:
             weight: How much the update counts, for example its number of tokens.
         """
+        self._job._refuse_follower(f"weigh its update of the table {self.name}")
         if self._job._repeats:
             return
         self._job._await_exchange()
@@ -331,6 +340,7 @@ class Table:
             raise UsageError(
                 f"table {self.name}: array of shape {values.shape} does not fit {count} rows of {self.dim} values"
             )
+        self._job._refuse_follower(f"add to the table {self.name}")
         if self._job._repeats:
             return
         self._job._await_exchange()
@@ -383,8 +393,13 @@ class Job:
         ...     job.run(lambda clock: table.inc(*gradients(clock)))
     """
 
-    def __init__(self, hello: dict[str, Any], owner: _Owner | None = None) -> None:
-        self._agent = Agent()
+    def __init__(self, hello: dict[str, Any], owner: _Owner | None = None, island: Island | None = None) -> None:
+        self._island = island  # None: this process is the only one of its slot
+        attached: dict[str, Any] | None = None
+        if island is not None and island.rank > 0:
+            self._agent, attached = island.attach()
+        else:
+            self._agent = Agent()
         self._owner = owner
         self._regions = Regions()
         self._spare: list[Lot] = []
@@ -407,7 +422,14 @@ class Job:
         self._sampler: Sampler | None = None
         self._observer = bool(hello.get("observer"))
         try:
-            said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
+            said = attached
+            if said is None:
+                said = json.loads(self._agent.call(_agent.HELLO, text=json.dumps(hello).encode()).text)
+            if island is not None:
+                if island.rank == 0:
+                    said["now"] = self._now()
+                    island.admit(self._agent, said)
+                island.now = _Now.of(said["now"])
         except BaseException:
             self._agent.close(finished=False)
             raise
@@ -416,6 +438,11 @@ class Job:
         self.spec: dict[str, Any] = said["job"]  #: the job's specification, in the form of run.json
         self._state_bytes: int = said["state_bytes"]  # max size of a slot state
         self._state_why: str = said.get("state_why", "")  # why larger states cannot be saved
+
+    @property
+    def _stream(self) -> int:
+        """A number that differs between all ranks of the job, for seeds."""
+        return self.slot if self._island is None else self.slot + self._island.rank * int(self.spec["slots"])
 
     @property
     def run_folder(self) -> Path | None:
@@ -483,6 +510,7 @@ class Job:
             The clock to work on next: an earlier one after a rollback, and the same one when the slot's work has ended.
         """
         self._refuse_exchange("the program cannot end the clock itself: omit overlap")
+        self._refuse_island("clock")
         before = self._begin_clock()
         now = self._end_clock()
         if self._sampler is not None:
@@ -528,6 +556,21 @@ class Job:
             self._exchange.check()
             raise UsageError(f"the result of an outer step of DiLoCo is still to be merged, so {instead}")
 
+    def _refuse_follower(self, what: str) -> None:
+        """Raise UsageError in ranks that do not speak for their island."""
+        if self._island is not None and self._island.rank > 0:
+            raise UsageError(
+                f"rank {self._island.rank} of an island cannot {what}; do so on rank 0, if os.environ['RANK'] == '0'"
+            )
+
+    def _refuse_island(self, name: str) -> None:
+        """Raise UsageError in an island, unless DiLoCo calls: the other ranks would not know of the new clock."""
+        if self._island is not None and self._island.now is not None:
+            raise UsageError(
+                f"job.{name} does not work in an island of {self._island.size} ranks, whose clocks DiLoCo ends; use "
+                "DiLoCo, or omit --nproc-per-learner"
+            )
+
     def _linger(self) -> None:
         """Wait a few seconds for the end of the clock, so that the steps before it are not lost with this process."""
         if self._exchange is not None:
@@ -540,6 +583,8 @@ class Job:
         if self._exchange is not None:
             self._agent.check()
             return self._exchange.before.clock + 1
+        if self._island is not None:
+            return self._now().clock
         return self._agent.call(_agent.NOW).a - int(self._repeats)
 
     def at(self, clock: int) -> None:
@@ -555,8 +600,7 @@ class Job:
     @property
     def end(self) -> int:
         """The clock at which the slot's work ends, or 0 if it is not known yet."""
-        self._await_exchange()
-        return self._agent.call(_agent.NOW).b
+        return self._now().end
 
     @property
     def share(self) -> Share:
@@ -575,6 +619,7 @@ class Job:
     def end_job(self) -> None:
         """Ask the job to end as soon as every slot can, for example because the goal is reached."""
         self._await_exchange()
+        self._refuse_follower("end the job")
         self._ended_itself = True
         if self._saves_end:
             self._end_wanted = True
@@ -632,6 +677,7 @@ class Job:
 
     def _to_end(self, between: Callable[[], None]) -> None:
         """Ask the job to end, and finish the remaining clocks without work. between runs before each clock ends."""
+        self._refuse_island("finish")
         self._refuse_exchange("call its finish before that of the job, or use it as a context manager")
         begun = now = self._now()
         if not now.ended:
@@ -649,6 +695,9 @@ class Job:
         Args:
             mark: What this program has of the shared state: flags of ``_agent``, or 0.
         """
+        if self._island is not None and self._island.now is not None:
+            self._agent.check()
+            return self._island.now
         self._await_exchange()
         clock, end, share, generation, text = self._agent.call(_agent.NOW, a=mark)
         left = text == b"left"
@@ -672,6 +721,7 @@ class Job:
         Args:
             state: Of any size, or up to 1 MiB if this machine cannot reach the job's store.
         """
+        self._refuse_island("save_state")
         self._await_exchange()
         with self._lent(np.frombuffer(state, np.uint8)) as at:
             self._agent.call(_agent.SAVE_STATE, a=at.address, c=len(state))
@@ -732,6 +782,7 @@ class Job:
 
     def load_saved(self) -> Saved:
         """Return the state like ``load_state``, together with the clock in which it was saved."""
+        self._refuse_island("load_saved")
         self._await_exchange()
         size, clock, older, _, _ = self._agent.call(_agent.LOAD_STATE)
         if size < 0:
@@ -1031,9 +1082,8 @@ def join(
         Refused: The job does not admit this process.
         UsageError: The arguments or the environment are invalid.
     """
-    if not coordinator:
-        _nested.refuse()
-    if slot is None and not observer:
+    island = None if coordinator or observer else _island.of_environment()
+    if slot is None and not observer and island is None:
         _refuse_rank()
     hello = {
         "protocol": _agent.PROTOCOL,
@@ -1051,13 +1101,13 @@ def join(
         "lost_after": lost_after,
     }
     try:
-        job = Job(hello)
+        job = Job(hello, island=island)
     except Done as error:
         if os.environ.get("PERDURE_SLOT") and not observer:  # a supervisor has started this process too late
             raise SystemExit(f"perdure: {error}: this program has nothing to do") from None
         raise
     if not coordinator and not observer:
-        job._shown = _nested.show_ranks(job.slot, job.spec["slots"])
+        job._shown = _nested.show_ranks(job.slot, job.spec["slots"], island is not None)
         if os.environ.get("PERDURE_SLOT"):  # a supervisor has started this process, and starts it again
             _end_after_rollbacks()
     return job
@@ -1137,6 +1187,7 @@ def start(
     """
     if os.environ.get("PERDURE_COORDINATOR"):
         return join()
+    _island.refuse_alone()
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="perdure-")) / "run"
     given = {"servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}
     flags: dict[str, Any] = {} if any(arg.split("=")[0] in _FROM_RUN for arg in args) else dict(_NEW_JOB)

@@ -94,6 +94,11 @@ class Sampler:
                 f"a Sampler does not work with consistency {job.spec['consistency']}, because only bsp has a clock at "
                 "which all slots change the division of the data; choose bsp, or divide the data by job.share"
             )
+        if job._island is not None and job._island.size > 1 and (not drop_last or global_batch):
+            raise UsageError(
+                f"a Sampler in an island of {job._island.size} ranks needs drop_last=True and no global_batch, because "
+                "DDP and FSDP weigh all ranks of a batch equally"
+            )
         if job._sampler is not None:
             raise UsageError(
                 "this job already has a Sampler; use one for all training data, and a plain loader for evaluations"
@@ -208,7 +213,17 @@ class Sampler:
         return _Draw(total, first, each + (share.rank < more))
 
     def _numbers(self, epoch: int, draw: _Draw) -> list[int]:
-        return np.asarray(self._order(epoch)[draw.first : draw.first + draw.own]).tolist()  # type: ignore[no-any-return]
+        """Return this process's samples of a batch. The ranks of an island have equal parts of their slot's."""
+        first, own = draw.first, draw.own
+        if (island := self._job._island) is not None:
+            if own % island.size:
+                raise UsageError(
+                    f"a batch of {own} samples cannot be divided equally among the {island.size} ranks of this island; "
+                    "choose a batch that is a multiple of the ranks, and data of at least one batch per slot"
+                )
+            own //= island.size
+            first += own * island.rank
+        return np.asarray(self._order(epoch)[first : first + own]).tolist()  # type: ignore[no-any-return]
 
     def _ahead(self, epoch: int, position: int, share: Share) -> Iterator[list[int]]:
         """Yield the batches of the rest of the epoch, for a loader. Empty ones are omitted."""
@@ -512,7 +527,7 @@ class Loader:
             # Otherwise each start of the loader would draw a seed from the program's random numbers.
             import torch
 
-            loader.generator = torch.Generator().manual_seed(torch.initial_seed() + sampler._job.slot)
+            loader.generator = torch.Generator().manual_seed(torch.initial_seed() + sampler._job._stream)
         self.sampler: Sampler = sampler
         self._loader = loader
 

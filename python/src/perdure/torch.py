@@ -45,10 +45,11 @@ from ._counted import Counted
 from ._draft import Drafts
 from ._ending import Ending, Left, check_end
 from ._epochs import Epochs
-from ._frozen import Frozen, named_parameters, plain_name, refuse_island, refuse_without_values
+from ._frozen import Frozen, named_parameters, plain_name, refuse_group, refuse_without_values
 from ._inner import Inner, load, refuse_schedulers
 from ._late import Late, is_loader, state_of
 from ._loaders import Loaders, is_of
+from ._local import local
 from ._names import Description, Place, decoded
 from ._notice import Notice
 from ._overlap import Exchange, Window, blocks, checked, compression
@@ -132,7 +133,10 @@ class Count:
 class _Rows:
     """The layout of parameters in rows of float32, shared by all tables of a group. Each parameter starts a new row."""
 
-    def __init__(self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
+    def __init__(
+        self, job: Job, tensors: Sequence[tuple[str, torch.Tensor]], places: Sequence[torch.Tensor] | None = None
+    ) -> None:
+        """Lay out tensors. places: where their values are, if not in themselves."""
         for name, tensor in tensors:
             if tensor.dtype not in _HELD:
                 raise UsageError(
@@ -140,7 +144,8 @@ class _Rows:
                     "model.float(), or freeze it with requires_grad_(False)"
                 )
         self.names = [name for name, _ in tensors]
-        self.tensors = [tensor for _, tensor in tensors]
+        self.params = [tensor for _, tensor in tensors]
+        self.tensors = self.params if places is None else list(places)
         self.starts = np.cumsum([0] + [-(-t.numel() // _DIM) for t in self.tensors]).tolist()
         self.rows = max(self.starts[-1], job.spec["shards"])  # a table needs at least one row per shard
 
@@ -388,7 +393,7 @@ class _Model(_Training):
     ) -> None:
         if job._trained:
             raise UsageError("this job already has a ServerOptimizer or DiLoCo; start another job for a second model")
-        refuse_island(model)
+        self._refuse_group(job, model)
         check_end(end)
         self.job, self.model = job, model
         self._begun_everywhere = Begun(job) if is_async(job) else None
@@ -408,8 +413,8 @@ class _Model(_Training):
         _refuse_unreached(job, self._state, [*sent, *(trained if self._compress == "2bit" else ())])
         _refuse_unkept(self._state)
         _refuse_trained(self._state, [p for of, _ in groups for _, p in of])
-        _separate_generators(self._state, job.slot)
-        rows = [(_Rows(job, of), rule) for of, rule in groups]
+        _separate_generators(self._state, job._stream)
+        rows = [(_Rows(job, of, self._mirrored(job, of)), rule) for of, rule in groups]
         buffers = _buffers_of(model)
         self._persistent = _persistent_of(model)
         means = averaged(buffers, _HELD) if is_async(job) else {}
@@ -422,33 +427,16 @@ class _Model(_Training):
         named = [of for group, _ in groups for of in group]
         places = self._places([of for of, _ in rows], buffers, mean_rows)
         self._names = Description(job, model, places, self._shared_settings())
-        try:
-            self._groups = [
-                _Group(job, _NAME.format(i), of, rule, combine, self._keep, self._compress, self._compress_weights)
-                for i, (of, rule) in enumerate(rows)
-            ]
-            self._means = None  # the buffers that are averaged over the slots
-            if mean_rows is not None:
-                self._means = _Group(job, _MEANS, mean_rows, Add(), "each", keep=True)
-            self._ending = Ending(job, end)
-            if self._buffers is not None:
-                self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
-            if self._handed is not None:
-                self._handed_table: Table = job.table("frozen", self._handed.rows, dim=_DIM, rule=Set())
-        except (UsageError, Refused) as error:
-            self._names.check()  # names the first difference, unless the job is in its first clock
-            raise UsageError(
-                f"another slot started with a model of a different size or with a different rule ({error}); all slots "
-                "must use the same model and rule for the whole job"
-            ) from None
-        if self._buffers is not None:
-            self._buffer_values = job.empty((self._buffers.rows, _DIM))
-            self._buffer_values[...] = 0
+        self._means: _Group | None = None  # the buffers that are averaged over the slots
+        self._ending = Ending(job, end)
+        self._groups: list[_Group] = []
+        self._create_tables(rows, combine, mean_rows)
         self._pinned = Pinned()
         self._finishing = False  # whether the next read is that of the job's final model
         self._half = False  # whether a step was interrupted before its clock ended
         self._taken_over = False  # whether this process replaced another one and has not made a step since
-        self._late = Late(self._state, [p for _, p in named])
+        self._trained = [p for _, p in named]
+        self._late = Late(self._state, self._trained)
         self._counted = Counted(job, self._state, self._schedulers, (Count, Epochs))
         self._undo: list[Callable[[], None]] = []  # functions that remove what finish must undo
         if self._sampler is not None:
@@ -464,6 +452,37 @@ class _Model(_Training):
             self._sampler._owner = weakref.ref(self)
         job._trained = True
 
+    def _refuse_group(self, job: Job, model: nn.Module) -> None:
+        """Raise UsageError for a model that is spread over processes in a way that this class does not support."""
+        refuse_group(model, job, type(self).__name__)
+
+    def _mirrored(self, job: Job, of: Sequence[tuple[str, nn.Parameter]]) -> list[torch.Tensor] | None:
+        """Return the tensors that hold the parameters' values in an outer step. None: the parameters themselves."""
+        return None
+
+    def _create_tables(self, rows: Sequence[tuple[_Rows, Rule]], combine: str, means: _Rows | None) -> None:
+        job = self.job
+        try:
+            self._groups = [
+                _Group(job, _NAME.format(i), of, rule, combine, self._keep, self._compress, self._compress_weights)
+                for i, (of, rule) in enumerate(rows)
+            ]
+            if means is not None:
+                self._means = _Group(job, _MEANS, means, Add(), "each", keep=True)
+            if self._buffers is not None:
+                self._buffer_table: Table = job.table("buffers", self._buffers.rows, dim=_DIM, rule=Set())
+            if self._handed is not None:
+                self._handed_table: Table = job.table("frozen", self._handed.rows, dim=_DIM, rule=Set())
+        except (UsageError, Refused) as error:
+            self._names.check()  # names the first difference, unless the job is in its first clock
+            raise UsageError(
+                f"another slot started with a model of a different size or with a different rule ({error}); all slots "
+                "must use the same model and rule for the whole job"
+            ) from None
+        if self._buffers is not None:
+            self._buffer_values = job.empty((self._buffers.rows, _DIM))
+            self._buffer_values[...] = 0
+
     def _backward(self) -> None:
         self._late.compare()
 
@@ -476,7 +495,7 @@ class _Model(_Training):
     ) -> Iterator[Place]:
         """Yield all parameters and buffers with their places in the tables."""
         for i, of in enumerate(groups):
-            for name, tensor, start in zip(of.names, of.tensors, of.starts, strict=False):
+            for name, tensor, start in zip(of.names, of.params, of.starts, strict=False):
                 yield Place(name, tensor, "trained", _NAME.format(i), start * _DIM)
         starts = iter(self._buffers.starts if self._buffers is not None else ())
         for (name, tensor), start in zip(buffers.items(), starts, strict=False):
@@ -595,6 +614,13 @@ class _Model(_Training):
     def _saved(self) -> tuple[Any, Saved]:
         """Return the slot's saved state. It is None if this is the first process of the slot since it joined."""
         kept, saved = self.job._load()
+        island = self.job._island
+        saved_by, here = 1 + len((kept or {}).get("ranks", ())), 1 if island is None else island.size
+        if kept is not None and saved_by != here:
+            raise UsageError(
+                f"this slot has {here} ranks, but {saved_by} when it saved its state; start it with as many ranks as "
+                "before, or start a new job with the exported model"
+            )
         if kept is not None and self._sampler is not None and self._sampler._is_former(kept["state"][-1], saved):
             return None, saved
         return kept, saved
@@ -799,6 +825,10 @@ class _Model(_Training):
 
     def finish(self) -> None:
         """End this slot's work and wait for all slots. Then the model has the job's final weights."""
+        self._finish_slot()
+        self._let_go()
+
+    def _finish_slot(self) -> None:
         self._ending.say(self._left())
         self._ending.await_others(lambda: self._weigh(_NEXT_TO_NOTHING))
         self.job._to_end(lambda: self._weigh(_NEXT_TO_NOTHING))
@@ -807,7 +837,6 @@ class _Model(_Training):
         self._finishing = True
         self._read()
         self.job.finish()
-        self._let_go()
 
 
 class ServerOptimizer(_Model):
@@ -1024,6 +1053,14 @@ class DiLoCo(_Model):
 
     _keep = True
 
+    def __new__(cls, job: Job, *_: Any, **__: Any) -> DiLoCo:
+        """Return the class for this process's part in its island, if it is in one."""
+        if cls is DiLoCo and job._island is not None:
+            from . import _island_diloco
+
+            return object.__new__(_island_diloco.class_of(job._island))
+        return object.__new__(cls)
+
     def __init__(
         self,
         job: Job,
@@ -1073,11 +1110,10 @@ class DiLoCo(_Model):
         self._drafts = self._drafts_of(job, weights)
         super().__init__(job, model, [(of, rule)], combine, kept, end)
         self._counts = True  # False: a trainer counts the steps and calls sync
-        weights_now = self._groups[0].rows.tensors
         self._notice = None
         if self._drafts.kept or self.overlap:
             self._notice = Notice(
-                weights_now, self._buffers_now, self._last_draft, self.job._linger, keeps=self._drafts.kept
+                self._trained, self._buffers_now, self._last_draft, self.job._linger, keeps=self._drafts.kept
             )
         self._before = [of.register_step_pre_hook(lambda *_: self._step_begins()) for of in self._inner.optimizers]
         self._inner.hook(self._stepped)
@@ -1121,7 +1157,8 @@ class DiLoCo(_Model):
 
         Gradients on a GPU are skipped, since reading one would block the program.
         """
-        grad = self._groups[0].rows.tensors[-1].grad
+        grad = self._trained[-1].grad
+        grad = None if grad is None else local(grad)
         if self._poisoned or grad is None or not grad.numel() or not grad.is_cpu or grad.layout != torch.strided:
             return
         if not math.isfinite(float(grad.detach().reshape(-1)[0])):
@@ -1226,7 +1263,7 @@ class DiLoCo(_Model):
         return draft if draft["origin"] == _origin(_where(job), sync_every, g) else None
 
     def _own(self) -> list[torch.Tensor]:
-        return [*self._groups[0].rows.tensors, *self._buffers_now()]
+        return [*self._trained, *self._buffers_now()]
 
     def _buffers_now(self) -> list[torch.Tensor]:
         return [b for b in self.model.buffers() if b.numel()]
@@ -1461,16 +1498,24 @@ class DiLoCo(_Model):
         own = [tensor.detach().clone() for tensor in self._own()]
         self._shows = True
         try:
-            self._groups[0].rows.take(self._groups[0].added)
-            if self._buffers is not None:
-                self._find_buffers()
-                self._buffers.take(self._buffer_values)
+            self._take_shared()
             yield
         finally:
             self._shows = False
             with torch.no_grad():
                 for tensor, was in zip(self._own(), own, strict=True):
                     tensor.copy_(was)
+
+    def _take_shared(self) -> None:
+        """Set the model to the shared weights."""
+        self._groups[0].rows.take(self._groups[0].added)
+        if self._buffers is not None:
+            self._find_buffers()
+            self._buffers.take(self._buffer_values)
+
+    def _changed(self) -> Iterator[str]:
+        """Yield the names of the parameters that the program has changed since the last outer step."""
+        return self._groups[0].changed()
 
     def _source(self, g: _Group, i: int) -> torch.Tensor | None:
         return g.rows.tensors[i].detach()
@@ -1509,7 +1554,7 @@ class DiLoCo(_Model):
         # In this process, or before the draft that it loaded, or before the outer step that it resumes.
         if self._begun or self._steps or self._in_window():
             return
-        for name in self._groups[0].changed():
+        for name in self._changed():
             if name not in self._renormed:
                 raise UsageError(
                     f"{name} has changed since DiLoCo was created, but {self._inner.says()}, the inner optimizer, has "

@@ -78,6 +78,18 @@ def test_few_lines(way: str, tmp_path: Path) -> None:
     by_two(program, tmp_path)
 
 
+def test_islands(tmp_path: Path) -> None:
+    page = PAGE.with_name("islands.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    given = BEGUN.replace("torch.nn.Linear(4, 1)", "torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))")
+    (tmp_path / "train.py").write_text(given + program)
+    shown = re.search(r"^python (-m perdure launch .* train\.py)$", page, re.MULTILINE)
+    assert shown is not None
+    command = shown.group(1).replace("--nproc 8 --nproc-per-learner 4", "--nproc 4 --nproc-per-learner 2")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, *command.split()], env=environment, cwd=tmp_path, check=True)
+
+
 def test_readme(tmp_path: Path) -> None:
     programs = re.findall(r"```python\n(.*?)```", (PAGE.parents[2] / "README.md").read_text(), re.DOTALL)
     (program,) = [of for of in programs if "torch" in of]

@@ -1,0 +1,395 @@
+"""Islands: learners of several ranks, with DistributedDataParallel or FSDP2 inside and DiLoCo between them.
+
+PERDURE_STORMS is the number of storms, and PERDURE_STORM_SEED the seed of the first one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SMALL
+
+pytest.importorskip("torch")
+
+from test_storms import FIRST, STORMS, agents_die
+
+SAMPLES, EPOCHS, STEPS = 512, 2, 32  # of the program
+
+#: A model with every kind of state: buffers, random numbers and an object of each rank. The arguments are the method,
+#: the prefix of the results, and deaths as "slot.rank.step", or "slot.rank.sSTEP" for one while the state is saved.
+TRAIN = """
+import hashlib, json, os, signal, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+import perdure
+
+how, out, *deaths = sys.argv[1:]
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+if "stream" in how:
+    perdure.job._PIECE = 3000  # states go to the store in pieces
+job = perdure.start()
+rank, slot = dist.get_rank(), job.slot
+
+
+def die(point):
+    name = f"{slot}.{rank}.{point}"
+    if name in deaths and not os.path.exists(f"{out}.{name}"):
+        open(f"{out}.{name}", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Seen:
+    def __init__(self):
+        self.of, self.steps = [], 0
+
+    def state_dict(self):
+        die(f"s{self.steps}")
+        return {"of": list(self.of), "steps": self.steps}
+
+    def load_state_dict(self, state):
+        self.of, self.steps = state["of"], state["steps"]
+
+
+g = torch.Generator().manual_seed(7)
+x = torch.randn(512, 12, generator=g)
+y = (x @ torch.randn(12, 3, generator=g)).argmax(1)
+torch.manual_seed(5)
+model = nn.Sequential(nn.Linear(12, 37), nn.BatchNorm1d(37), nn.ReLU(), nn.Dropout(0.1), nn.Linear(37, 3))
+torch.manual_seed(100 + 10 * slot + rank)
+if "fsdp" in how:
+    fully_shard(model[0])
+    net = fully_shard(model)
+else:
+    net = DistributedDataParallel(model)
+inner = torch.optim.AdamW(net.parameters(), 1e-2)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(inner, 32)
+sampler = perdure.Sampler(job, 512, batch=16, drop_last=True)
+loader = sampler.loader(DataLoader(TensorDataset(torch.arange(512), x, y), batch_sampler=sampler))
+seen = Seen()
+more = {"compress": "int8", "weights": lambda: 2.0 + rank} if "int8" in how else {}
+with perdure.DiLoCo(job, net, inner, sync_every=4, schedulers=[schedule], state=[seen], **more) as d:
+    for epoch in job.epochs(2):
+        for i, a, b in loader:
+            inner.zero_grad()
+            nn.functional.cross_entropy(net(a), b).backward()
+            seen.of += i.tolist()
+            seen.steps += 1
+            die(seen.steps)
+            inner.step()
+h = hashlib.sha256()
+for name, v in net.state_dict().items():
+    h.update((v.full_tensor() if hasattr(v, "full_tensor") else v).numpy().tobytes())
+with open(f"{out}.{slot}.{rank}", "w") as f:
+    json.dump([h.hexdigest(), seen.of, schedule.get_last_lr()], f)
+"""
+
+
+def command(folder: Path, name: str, program: str, *flags: str, nproc: int = 4, ranks: str = "2") -> list[str]:
+    (folder / "train.py").write_text(program)
+    of = [sys.executable, "-m", "perdure", "launch", "--nproc", str(nproc), "--nproc-per-learner", ranks]
+    return [*of, "--servers", "2", *SMALL, "-q", "--out", str(folder / f"{name}.run"), *flags, str(folder / "train.py")]
+
+
+#: A module for --preload. Killed islands are forked again however early they die, and frozen ones soon.
+WARM = """
+import torch, torch._dynamo, torch.distributed.fsdp
+import perdure.torch, perdure._island_diloco, perdure._warm
+perdure._warm.QUICK, perdure._warm.FROZEN = 0.0, 5
+"""
+
+
+def run(folder: Path, of: list[str]) -> subprocess.CompletedProcess[str]:
+    (folder / "warm.py").write_text(WARM)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(of, env=environment, capture_output=True, text=True, check=False, timeout=200)
+
+
+def launch(folder: Path, name: str, how: str, *flags: str, deaths: tuple[str, ...] = ()) -> str:
+    """Train two islands of two ranks. Return the hash of the model, which all ranks have."""
+    done = run(folder, [*command(folder, name, TRAIN, "--preload=warm", *flags), how, str(folder / name), *deaths])
+    logs = (folder / f"{name}.run" / "logs" / f"worker-{slot}.log" for slot in range(2))
+    assert done.returncode == 0, done.stderr + "".join(log.read_text() for log in logs if log.exists())
+    results: list[Any] = [
+        json.loads((folder / f"{name}.{slot}.{rank}").read_text()) for slot in range(2) for rank in range(2)
+    ]
+    assert len({(model, *rates) for model, _, rates in results}) == 1
+    assert sorted(i for _, of, _ in results for i in of) == sorted(EPOCHS * list(range(SAMPLES)))
+    assert all((folder / f"{name}.{death}").exists() for death in deaths)
+    return str(results[0][0])
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The model without a storm. That of FSDP2 is equal, since halves of two gradients are exact."""
+    return launch(tmp_path_factory.mktemp("calm"), "calm", "ddp")
+
+
+#: Deaths in the middle of a round, at an outer step, while a state is saved, and in the first round.
+DEATHS = ("0.1.6", "1.0.8", "0.0.s12", "1.1.s16", "0.1.2")
+
+
+@pytest.mark.parametrize(("how", "recovery"), [("ddp", "resend:20"), ("fsdp-stream", "checkpoint:3")])
+def test_same_model_through_kills(tmp_path: Path, calm: str, how: str, recovery: str) -> None:
+    kills = ("server:0@clock:3", "coordinator@clock:5", "worker:1@clock:6")
+    faults = [f"--fault=kill:{kill}" for kill in kills]
+    assert launch(tmp_path, "storm", how, "--recovery", recovery, *faults, deaths=DEATHS) == calm
+
+
+def ranks_of(program: Path) -> list[int]:
+    """Return the ranks of a program's islands, whose parents have the same command line."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if str(program).encode() in words and words == Path("/proc", parent, "cmdline").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except (OSError, IndexError):
+            continue  # the process has ended
+    return sorted(found)
+
+
+@contextlib.contextmanager
+def ranks_die(program: Path, rng: random.Random, most: int = 4) -> Iterator[None]:
+    """Kill or freeze ranks of a program at random moments while the block runs."""
+    over = threading.Event()
+
+    def kill() -> None:
+        for _ in range(most):
+            if over.wait(rng.uniform(0.2, 1.0)):
+                return
+            for rank in rng.sample(ranks_of(program), k=1) if ranks_of(program) else []:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank, rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]))
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+CALM: dict[str, str] = {}  # the models trained without a storm, by method
+
+
+@pytest.mark.skipif("PERDURE_STORMS" not in os.environ, reason="long; set PERDURE_STORMS to the number of storms")
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + STORMS))
+@pytest.mark.parametrize("how", ["ddp", "fsdp", "fsdp-stream", "fsdp-int8"])
+def test_storm(tmp_path: Path, how: str, seed: int) -> None:
+    """Ranks, agents, servers, whole islands and the coordinator die at random, or ranks freeze."""
+    rng = random.Random(f"{how} {seed}")
+    recovery = rng.choice(["resend:20", "resend:auto", "checkpoint:3", "chain:2", "stateless"])
+    kinds = ["worker:0", "worker:1", "server:0", "server:1", "coordinator"]
+    if recovery == "chain:2":  # a second server must not die before the first one is replaced
+        kinds.remove("server:1")
+    faults = [f"--fault=kill:{rng.choice(kinds)}@clock:{rng.randrange(1, 8)}" for _ in range(4)]
+    deaths = {f"{rng.randrange(2)}.{rng.randrange(2)}.{rng.choice(['', 's'])}{rng.randrange(1, 32)}" for _ in range(4)}
+    deaths = {death for death in deaths if "s" not in death or int(death.rpartition("s")[2]) % 4 == 0}
+    if how not in CALM:
+        CALM[how] = launch(tmp_path, "calm", how)
+    seeds = random.Random(rng.random()), random.Random(rng.random())
+    with agents_die(tmp_path / "train.py", seeds[0], most=2), ranks_die(tmp_path / "train.py", seeds[1]):
+        model = launch(tmp_path, "storm", how, "--recovery", recovery, *faults, deaths=tuple(sorted(deaths)))
+    assert model == CALM[how], (seed, recovery, faults, deaths)
+
+
+#: A training without random parts, by islands or by slots of one process, which see the same batches.
+EXACT = """
+import os, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, TensorDataset
+import perdure
+
+out, how = sys.argv[1:]
+torch.set_num_threads(1)
+if how == "island":
+    dist.init_process_group("gloo")
+job = perdure.start()
+g = torch.Generator().manual_seed(7)
+x = torch.randn(96, 7, generator=g)
+y = torch.randn(96, 5, generator=g)
+torch.manual_seed(5)
+model = nn.Sequential(nn.Linear(7, 23), nn.Tanh(), nn.Linear(23, 5))
+if how == "island":
+    fully_shard(model)
+inner = torch.optim.Adam(model.parameters(), 1e-2)
+sampler = perdure.Sampler(job, 96, batch=6, drop_last=True)
+loader = sampler.loader(DataLoader(TensorDataset(x, y), batch_sampler=sampler))
+with perdure.DiLoCo(job, model, inner, sync_every=2) as d:
+    for epoch in job.epochs(2):
+        for a, b in loader:
+            inner.zero_grad()
+            nn.functional.mse_loss(model(a), b).backward()
+            inner.step()
+    with d.shared_weights():
+        shared = next(model.parameters()).detach().clone()
+    own = next(model.parameters()).detach().clone()
+state = {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in model.state_dict().items()}
+if job.slot == 0 and os.environ["RANK"] == "0":
+    d.export(out + ".safetensors")
+    torch.save(state, out)
+"""
+
+
+def test_equals_slots_of_one_process(tmp_path: Path) -> None:
+    """Islands of three ranks and of one rank train the same model as two slots of one process."""
+    torch = pytest.importorskip("torch")
+    done = run(tmp_path, [*command(tmp_path, "island", EXACT, ranks="3,1"), str(tmp_path / "island"), "island"])
+    assert done.returncode == 0, done.stderr
+    one = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "-q", *SMALL, "--out", str(tmp_path / "one.run")]
+    done = run(tmp_path, [*one, str(tmp_path / "train.py"), str(tmp_path / "one"), "one"])
+    assert done.returncode == 0, done.stderr
+    island, plain = (torch.load(tmp_path / name) for name in ("island", "one"))
+    for name, value in plain.items():
+        torch.testing.assert_close(island[name], value, rtol=1e-4, atol=1e-5)
+    from safetensors.torch import load_file
+
+    exported = load_file(tmp_path / "island.safetensors")
+    assert exported.keys() == island.keys()
+    assert all(torch.equal(island[name], value) for name, value in exported.items())
+
+
+#: Mistakes that all ranks of an island report. The last one is an uncaught error.
+MISTAKES = """
+import json, os, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+import perdure
+
+rank = int(os.environ["RANK"])
+job = perdure.start()
+said = []
+
+
+def tries(make):
+    try:
+        make()
+        said.append("nothing")
+    except perdure.UsageError as error:
+        said.append(str(error))
+
+
+def diloco(model, **settings):
+    return perdure.DiLoCo(job, model, torch.optim.SGD(model.parameters(), 0.1), **settings)
+
+
+torch.manual_seed(5)
+same = nn.Linear(4, 4)
+tries(lambda: diloco(same))
+dist.init_process_group("gloo")
+tries(lambda: diloco(nn.Linear(4, 4 + rank)))
+tries(lambda: diloco(nn.Sequential(*(nn.Linear(4, 4) for _ in range(1 + rank)))))
+tries(lambda: diloco(same, sync_every=10 + rank))
+tries(lambda: diloco(same, overlap=2))
+tries(lambda: perdure.DataParallel(job, same, torch.optim.SGD(same.parameters(), 0.1)))
+tries(lambda: perdure.ServerOptimizer(job, same, perdure.SGD(0.1)))
+tries(lambda: perdure.Sampler(job, 100, batch=4))
+tries(lambda: perdure.Sampler(job, 100, batch=4, drop_last=True, global_batch=True))
+tries(job.clock)
+tries(lambda: job.save_state(b""))
+table = job.table("own", 4, dim=1, rule=perdure.Add())
+tries(lambda: table.inc([0], [[1.0]]))
+torch.manual_seed(rank)
+tries(lambda: diloco(nn.Linear(4, 4)))
+with open(sys.argv[1] + f".{rank}", "w") as f:
+    json.dump(said, f)
+torch.manual_seed(5)
+own = nn.Linear(4, 4)
+with diloco(own) as d:
+    own(torch.randn(4, 4) * (1 + rank)).sum().backward()
+    own_inner = d._inner.optimizers[0]
+    own_inner.step()
+"""
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        [*command(tmp_path, "run", MISTAKES, "--max-failures=1", nproc=2), str(tmp_path / "said")],
+    )
+    assert done.returncode == 1
+    assert "weight differs between rank 0 and rank 1 of this island" in done.stderr, done.stderr
+    first, second = (json.loads((tmp_path / f"said.{rank}").read_text()) for rank in range(2))
+    assert not any("\n" in line for line in [*first, *second])
+    expected = [
+        "no process group",
+        "has tensors weight float32 5 4, but rank 0 has tensors weight float32 4 4",
+        "has 4 tensors, but rank 0 has 2 tensors",
+        "has sync_every 11, but rank 0 has sync_every 10",
+        "overlap does not work in an island",
+        "DataParallel does not work in an island",
+        "ServerOptimizer does not work in an island",
+        "needs drop_last=True",
+        "no global_batch",
+        "job.clock does not work in an island",
+        "job.save_state does not work in an island",
+    ]
+    for line, other, of in zip(first, second, expected, strict=False):
+        assert of in line, (line, of)
+        assert line == other
+    assert first[len(expected)] == "nothing"  # rank 0 may add to tables
+    assert "rank 1 of an island cannot add to the table own" in second[len(expected)]
+    assert first[-1] == second[-1]
+    assert "weight differs between rank 0 and rank 1" in first[-1]
+
+
+def test_layouts_that_cannot_be_mapped() -> None:
+    torch = pytest.importorskip("torch")
+    from perdure._island_diloco import _place_of
+
+    class Placement:
+        dim = 0
+
+        def is_replicate(self) -> bool:
+            return False
+
+    class Shard(Placement):
+        def __init__(self, dim: int = 0) -> None:
+            self.dim = dim
+
+    class Replicate(Placement):
+        def is_replicate(self) -> bool:
+            return True
+
+    class Mesh:
+        def __init__(self, at: list[int], shape: tuple[int, ...]) -> None:
+            self.at, self.shape = at, shape
+
+        def get_coordinate(self) -> list[int]:
+            return self.at
+
+    def place(here: tuple[int, int], at: list[int], of: tuple[int, ...], *placements: Placement) -> Any:
+        p = torch.empty(7, 6)
+        p.placements, p.device_mesh = placements, Mesh(at, of)
+        p.to_local = lambda: torch.empty(here)
+        p.detach = lambda: p
+        return _place_of("w", p)
+
+    assert place((1, 6), [2], (3,), Shard()) == (slice(6, 7), slice(0, 6))
+    assert place((0, 6), [5], (6,), Shard()) == (slice(7, 7), slice(0, 6))
+    assert place((4, 2), [0, 1, 1], (2, 2, 3), Shard(), Replicate(), Shard(1)) == (slice(0, 4), slice(2, 4))
+    with pytest.raises(ValueError, match="w has the placement"):
+        place((4, 6), [0], (2,), type("_StridedShard", (Shard,), {})())
+    with pytest.raises(ValueError, match="w has the local shape"):
+        place((3, 6), [0], (2,), Shard())
