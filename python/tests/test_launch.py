@@ -119,6 +119,15 @@ def test_error_of_a_rank(tmp_path: Path) -> None:
     assert subprocess.run(command, env=environment(tmp_path, 0.0), check=False).returncode == 7
 
 
+def test_launch_under_torchrun(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc=2", str(tmp_path / "train.py")]
+    torchrun = environment(tmp_path, 0.0) | {"TORCHELASTIC_RUN_ID": "none"}
+    done = subprocess.run(command, env=torchrun, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "run perdure launch without torchrun" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

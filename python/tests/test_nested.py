@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,38 @@ def test_torchrun_inside_torchrun() -> None:
         [sys.executable, "-c", parent], env=os.environ | TORCHRUN, capture_output=True, text=True, check=False
     )
     assert done.stdout == "torchrun was started inside torchrun; start the program with one torchrun per slot\n"
+
+
+def handshake(size: int, monkeypatch: pytest.MonkeyPatch, patience: float = 60.0) -> tuple[str, str]:
+    """Connect an island of two ranks with a process that believes it is rank 1 of size. Return the errors of both."""
+    monkeypatch.setattr("perdure._island._PATIENCE", patience)
+    name = f"\0perdure-test-{os.getpid()}-{size}"
+    leader, errors = Island(0, 2, name), ["", ""]
+
+    def follow() -> None:
+        try:
+            Island(1, size, name).attach()
+        except perdure.PerdureError as error:
+            errors[1] = str(error)
+
+    thread = threading.Thread(target=follow)
+    if size:
+        thread.start()
+    with pytest.raises(perdure.UsageError) as caught:
+        leader.admit(None, {})  # type: ignore[arg-type]
+    if size:
+        thread.join()
+    return str(caught.value), errors[1]
+
+
+def test_ranks_with_other_world_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = handshake(3, monkeypatch)
+    assert here == there
+    assert "rank 1 of this island has WORLD_SIZE 3, but rank 0 has 2" in here
+
+
+def test_ranks_that_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "ranks 1 of this island have not called" in handshake(0, monkeypatch, patience=0.1)[0]
 
 
 def test_two_islands_in_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,17 +137,16 @@ def as_slot(processes: str, modules: str, program: str, args: list[str]) -> None
     if not sizes:
         _set_ranks(slot, int(processes))
         _nested.explain()
-    elif slot >= len(sizes):
-        raise UsageError(f"slot {slot} was added to this job, but --nproc-per-learner lists {len(sizes)} learners")
     sys.argv = [program, *args]
     sys.path[0] = os.path.dirname(os.path.abspath(program))
-    if sizes:
-        _set_devices(sum(sizes[:slot]), sizes[slot], sum(sizes))
+    size = sizes[min(slot, len(sizes) - 1)] if sizes else 0  # perdure scale may have added the slot
+    if size:
+        _set_devices(sum(sizes[:slot]), size, sum(sizes))
     if modules:
         for module in modules.split(","):
             importlib.import_module(module)
-    if sizes:
-        _warm.fork(program, sizes[slot], lambda rank: _set_island(rank, sizes[slot]))
+    if size:
+        _warm.fork(program, size, lambda rank: _set_island(rank, size))
     elif modules:
         _warm.fork(program)
     runpy.run_path(program, run_name="__main__")
@@ -174,7 +173,7 @@ def _set_devices(first: int, size: int, total: int) -> None:
     """Show only an island's own GPUs to its ranks, if there is one for each rank of the job on this machine."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = named.split(",") if named else [str(i) for i in range(len(glob.glob("/dev/nvidia[0-9]*")))]
-    if len(devices) >= total:
+    if len(devices) >= max(total, first + size):
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices[first : first + size])
 
 

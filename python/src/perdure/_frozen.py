@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from ._late import is_loader
-from ._local import is_sharded
+from ._local import is_sharded, local, whole
 from .errors import UsageError
 from .job import Job
 
@@ -41,10 +41,12 @@ class Frozen:
 
     def compared(self) -> list[tuple[str, torch.Tensor, str]]:
         """Return names, parameters, and checksums, which are empty for distributed values. All slots must agree."""
-        self._checks = [] if self.handed else [self._checksum(n, p) for n, p in self._named]
-        return [(n, p, self._checks[i] if self._checks else "") for i, (n, p) in enumerate(self._named)]
+        checks = [] if self.handed else [self._checksum(n, whole(p)) for n, p in self._named]
+        if not any(is_sharded(p) for _, p in self._named):  # the checks during training concern the local parts only
+            self._checks = checks
+        return [(n, p, checks[i] if checks else "") for i, (n, p) in enumerate(self._named)]
 
-    def _checksum(self, name: str, p: nn.Parameter) -> str:
+    def _checksum(self, name: str, p: torch.Tensor) -> str:
         try:
             return f"{checksum(p):08x}"
         except (NotImplementedError, RuntimeError, TypeError) as error:
@@ -95,7 +97,11 @@ def plain_name(name: str) -> str:
 
 
 def checksum(tensor: torch.Tensor) -> int:
-    """Return a CRC-32 of a tensor's values. For a tensor subclass it covers the tensors of which it consists."""
+    """Return a CRC-32 of a tensor's values, or of the local part of a DTensor.
+
+    For another tensor subclass it covers the tensors inside.
+    """
+    tensor = local(tensor) if is_sharded(tensor) else tensor
     if hasattr(tensor, "__tensor_flatten__"):
         of = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
     else:

@@ -126,8 +126,17 @@ class Island:
         assert self._listener is not None
         found: dict[int, _Link] = {}
         wrong = ""
+        self._listener.settimeout(_PATIENCE)
         while len(found) < self.size - 1:
-            end, _ = self._listener.accept()
+            try:
+                end, _ = self._listener.accept()
+            except TimeoutError:
+                missing = ", ".join(str(rank) for rank in range(1, self.size) if rank not in found)
+                raise UsageError(
+                    f"ranks {missing} of this island have not called perdure.start() within {_PATIENCE:g} s; call it "
+                    "on all ranks"
+                ) from None
+            end.settimeout(None)
             link = _Link(end, len(found) + 1)
             said, _ = link.receive()
             rank = said["rank"]

@@ -13,3 +13,8 @@ def is_sharded(t: torch.Tensor) -> bool:
 def local(t: torch.Tensor) -> torch.Tensor:
     """Return the part of a tensor that this process has, without a gradient. It shares the tensor's memory."""
     return t.detach().to_local() if is_sharded(t) else t.detach()
+
+
+def whole(t: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the values of all ranks. All ranks of the process group must call it for a DTensor."""
+    return t.detach().full_tensor() if is_sharded(t) else t

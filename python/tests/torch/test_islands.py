@@ -268,6 +268,65 @@ def test_equals_slots_of_one_process(tmp_path: Path) -> None:
     assert all(torch.equal(island[name], value) for name, value in exported.items())
 
 
+#: A model with a frozen layer, sharded along the second dimension or with replicas (HSDP). Rank 1 is killed once in the
+#: latter. The job's last clock is planned.
+LAYOUTS = """
+import json, os, signal, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
+import perdure
+
+out, how = sys.argv[1:]
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+job = perdure.start()
+rank, size = dist.get_rank(), dist.get_world_size()
+sizes = (2, 2) if how == "hsdp" else (size,)
+mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("replicas", "shards")[-len(sizes) :])
+torch.manual_seed(5)
+model = nn.Sequential(nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 8), nn.Linear(8, 4))
+model[2].requires_grad_(False)
+fully_shard(model, mesh=mesh, shard_placement_fn=None if how == "hsdp" else lambda p: Shard(p.dim() - 1))
+inner = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
+with perdure.DiLoCo(job, model, inner, sync_every=3) as d:
+    while not job.ended:
+        for step in range(3):
+            g = torch.Generator().manual_seed(1000 * job.now + 10 * step + rank)
+            inner.zero_grad()
+            model(torch.randn(4, 8, generator=g)).square().mean().backward()
+            if (how, job.now, step, rank) == ("hsdp", 3, 1, 1) and not os.path.exists(out + ".killed"):
+                open(out + ".killed", "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            inner.step()
+values = {name: p.full_tensor().tolist() for name, p in model.named_parameters()}
+if rank == 0:
+    with open(out, "w") as f:
+        json.dump(values, f)
+"""
+
+
+def test_layouts_and_resume(tmp_path: Path) -> None:
+    """Replicas of shards (HSDP) and shards along another dimension train the same model."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for how in ("hsdp", "dim1"):
+        of = command(tmp_path, how, LAYOUTS, "--preload=warm", "--clocks=5", ranks="4")
+        done = run(tmp_path, [*of, str(tmp_path / how), how])
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads((tmp_path / how).read_text()))
+    assert (tmp_path / "hsdp.killed").exists()
+    for name, values in found[0].items():
+        torch.testing.assert_close(torch.tensor(values), torch.tensor(found[1][name]))
+    resume = (f"--resume={tmp_path / 'dim1.run'}", "--clocks=9", "--max-failures=1", f"--out={tmp_path / 'again'}")
+    of = [sys.executable, "-m", "perdure", "launch", "--nproc=2", "--nproc-per-learner=2", "-q", *resume]
+    done = run(tmp_path, [*of, str(tmp_path / "train.py"), str(tmp_path / "again"), "dim1"])
+    assert done.returncode == 1
+    assert "this slot has 2 ranks, but 4 when it saved its state" in done.stderr, done.stderr
+
+
 #: Mistakes that all ranks of an island report. The last one is an uncaught error.
 MISTAKES = """
 import json, os, sys
