@@ -40,7 +40,8 @@ class _Mirror:
     Args:
         island: The island.
         trained: The trained parameters.
-        copied: Returns other tensors of the model by name. The values of rank 0 are valid.
+        copied: Returns the buffers by name. Those of rank 0 are valid.
+        once: Frozen parameters by name, whose values of rank 0 are valid at the first ``take``.
     """
 
     def __init__(
@@ -48,10 +49,11 @@ class _Mirror:
         island: Island,
         trained: Sequence[tuple[str, torch.Tensor]],
         copied: Callable[[], dict[str, torch.Tensor]],
+        once: dict[str, torch.Tensor],
     ) -> None:
-        self._island, self._named, self._copied = island, list(trained), copied
+        self._island, self._named, self._copied, self._once = island, list(trained), copied, once
         self.places = [_place_of(name, p) for name, p in trained]
-        others = copied()
+        others = copied() | once
         for name, t in others.items():
             if is_sharded(t):
                 raise UsageError(f"{name} is a DTensor that is not trained; an island needs plain buffers")
@@ -82,7 +84,7 @@ class _Mirror:
 
     def _pairs(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield the other tensors and their copies, except those without a copy: buffers that can be recomputed."""
-        for name, t in self._copied().items():
+        for name, t in (self._copied() | self._once).items():
             tensor = self._others.get(name)
             if tensor is not None and (tensor.shape, tensor.dtype) == (t.shape, t.dtype):
                 yield t, tensor
@@ -94,6 +96,7 @@ class _Mirror:
                 local(p).copy_(tensor[place])
             for t, tensor in self._pairs():
                 t.copy_(tensor)
+        self._once = {}
 
     def changed(self) -> Iterator[str]:
         """Yield the names of the parameters whose local part differs from the mirror."""
@@ -192,8 +195,9 @@ class _Member(DiLoCo):
     def __init__(self, job: Job, model: nn.Module, inner: Any, **settings: Any) -> None:
         assert job._island is not None
         self._island: Island = job._island
-        if isinstance(model, DistributedDataParallel):
-            model = model.module
+        compiled = getattr(model, "_orig_mod", model)
+        if isinstance(compiled, DistributedDataParallel):
+            model = compiled.module
         if settings.get("overlap"):
             raise UsageError("overlap does not work in an island of several ranks; omit it")
         self._chosen = {
@@ -218,9 +222,9 @@ class _Member(DiLoCo):
         small = {name: p for name, p in named_parameters(self.model) if id(p) in handed}
 
         def copied() -> dict[str, torch.Tensor]:
-            return _buffers_of(self.model) | small
+            return _buffers_of(self.model)
 
-        named = [*of, *copied().items()]
+        named = [*of, *copied().items(), *small.items()]
         self._island.agree(
             {
                 **self._chosen,
@@ -231,7 +235,7 @@ class _Member(DiLoCo):
             }
         )
         self._sharded = any(is_sharded(p) for _, p in of)
-        self._mirror = _Mirror(self._island, of, copied)
+        self._mirror = _Mirror(self._island, of, copied, small)
         return self._mirror.tensors
 
     def _states(self) -> list[Any]:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,39 @@ def test_equals_slots_of_one_process(tmp_path: Path) -> None:
     assert all(torch.equal(island[name], value) for name, value in exported.items())
 
 
+#: Slots with different frozen layers. All ranks get those of slot 0.
+FROZEN = """
+import json, os, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+import perdure
+
+dist.init_process_group("gloo")
+job = perdure.start()
+rank = dist.get_rank()
+torch.manual_seed(job.slot)
+model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+model[0].requires_grad_(False)
+net = DistributedDataParallel(model)
+inner = torch.optim.SGD(model[1].parameters(), 0.1)
+with perdure.DiLoCo(job, net, inner, sync_every=1) as d:
+    for _ in range(3):
+        inner.zero_grad()
+        net(torch.ones(1, 3) * rank).sum().backward()
+        inner.step()
+with open(f"{sys.argv[1]}.{job.slot}.{rank}", "w") as f:
+    json.dump({name: p.tolist() for name, p in model.named_parameters()}, f)
+"""
+
+
+def test_frozen_layers(tmp_path: Path) -> None:
+    done = run(tmp_path, [*command(tmp_path, "frozen", FROZEN, "--preload=warm"), str(tmp_path / "frozen")])
+    assert done.returncode == 0, done.stderr
+    found = [json.loads((tmp_path / f"frozen.{slot}.{rank}").read_text()) for slot in range(2) for rank in range(2)]
+    assert all(of == found[0] for of in found)
+
+
 #: A model with a frozen layer, sharded along the second dimension or with replicas (HSDP). Rank 1 is killed once in the
 #: latter. The job's last clock is planned.
 LAYOUTS = """
@@ -411,6 +445,14 @@ def test_mistakes(tmp_path: Path) -> None:
     assert "rank 1 of an island cannot add to the table own" in second[len(expected)]
     assert first[-1] == second[-1]
     assert "weight differs between rank 0 and rank 1" in first[-1]
+
+
+def test_trainers_are_refused() -> None:
+    from perdure._trainers import _refuse_second
+
+    job: Any = types.SimpleNamespace(_island=object(), _sampler=None)
+    with pytest.raises(ValueError, match="callbacks for trainers do not work in an island"):
+        _refuse_second(None, job)
 
 
 def test_layouts_that_cannot_be_mapped() -> None:
