@@ -44,7 +44,8 @@ def fork(program: str, ranks: int = 0, prepare: Callable[[int], None] = lambda r
         nonlocal ending
         ending = True
         for child in children:
-            os.kill(child, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just been reaped
+                os.kill(child, number)
 
     ours = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
     while True:
