@@ -6,7 +6,7 @@
 // superseded process without decoding the payload.
 //
 //	 0      4     magic "PRDR"
-//	 4      1     version of this format (16)
+//	 4      1     version of this format (17)
 //	 5      1     kind
 //	 6      2     flags
 //	 8      4     payload bytes

@@ -1574,6 +1574,7 @@ class DiLoCo(_Model):
             with contextlib.suppress(Done):  # another slot may end the job at this moment
                 self.sync()
         super().finish()
+        self._undo += [of.register_step_pre_hook(_refuse_late_step).remove for of in self._inner.optimizers]
         if self._notice is not None:
             self._notice.close()
         self._drafts.forget()
@@ -1590,6 +1591,13 @@ class DiLoCo(_Model):
 
 def _refuse_step(*_: Any) -> None:
     raise UsageError("the servers run this optimizer: call ServerOptimizer.step, not optimizer.step")
+
+
+def _refuse_late_step(*_: Any) -> None:
+    raise UsageError(
+        "this step would change the model of this process only, since finish() has ended the training: end the with "
+        "block first, or use another optimizer, to train the model further on its own"
+    )
 
 
 def _refuse_rule(rule: Rule) -> None:

@@ -315,3 +315,21 @@ def test_finish_lets_go(tmp_path: Path) -> None:
         backward(model, 0)
         inner.step()  # the training is over, so the program may change the model
         assert not inner._optimizer_step_post_hooks
+
+
+def test_steps_after_finish(tmp_path: Path) -> None:
+    """Steps after finish are refused until the block ends, since only this process would have their result."""
+    model = nn.Linear(4, 1)
+    inner = SGD(model.parameters(), 0.1)
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        with perdure.DiLoCo(job, model, inner, sync_every=2) as d:
+            for step in range(2):
+                backward(model, step)
+                inner.step()
+            d.finish()
+            trained = hash_of(model)
+            with refuses("ended the training"):
+                inner.step()
+            assert hash_of(model) == trained
+        inner.step()
+        assert hash_of(model) != trained
