@@ -19,6 +19,7 @@ type showResult struct {
 	Job    perdure.JobSpec     `json:"job"`
 	Tables []shownTable        `json:"tables"`
 	Slots  []protocol.Interval `json:"slots"`
+	Clocks protocol.SlotClocks `json:"clocks,omitempty"` // of a cut by slot
 	Shards []shownShard        `json:"shards"`
 	unread bool                // files exist but are damaged
 }
@@ -91,7 +92,7 @@ func (f *Location) show(out io.Writer, asJSON bool) (meanwhile bool, err error) 
 func (f *Location) describe(k *checkpoint.Info, newest bool) (s *showResult, unread error) {
 	m := &k.Manifest
 	s = &showResult{line: lineOf(k, newest), Job: m.Job, Slots: []protocol.Interval{}, Tables: []shownTable{}}
-	s.Slots = append(s.Slots, m.Slots...)
+	s.Slots, s.Clocks = append(s.Slots, m.Slots...), m.Clocks
 	rows, err := checkpoint.Rows(f.Store, *m)
 	if k.Number > 0 {
 		rows, err = f.shownRows(s, &k.Running)
@@ -175,6 +176,9 @@ func (s *showResult) print(out io.Writer, dir string, now time.Time) {
 	fmt.Fprintf(out, "  under     %s, %s\n", j.Models(), j.Recovery)
 	fmt.Fprintf(out, "  bytes     %s in %s\n", humanize.Bytes(*s.Bytes),
 		humanize.Count(*s.Segments+*s.Follows, "segment"))
+	for i, clock := range s.Clocks {
+		fmt.Fprintf(out, "  slot %-4d at clock %d\n", i, clock)
+	}
 	s.printAges(out)
 	for i, interval := range s.Slots {
 		if interval != (protocol.Interval{}) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/data/checkpoint"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/run/workload"
@@ -198,5 +199,40 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestStartFromSlotCut checks which runs may start from a checkpoint in which the slots have different clocks.
+func TestStartFromSlotCut(t *testing.T) {
+	m := checkpoint.Manifest{Generation: 2, Cut: 30, Clocks: protocol.SlotClocks{40, 20}}
+	for _, c := range []struct {
+		recovery string
+		atomic   bool
+		clocks   perdure.Clock
+		want     error
+	}{
+		{"checkpoint:10", true, 0, nil},
+		{"resend:10", true, 40, nil}, // slot 0 has finished
+		{"resend:10", true, 39, perdure.ErrUsage},
+		{"chain:2,checkpoint:10", true, 50, nil},
+		{"chain:2", true, 50, perdure.ErrUsage},
+		{"none", true, 50, perdure.ErrUsage},
+		{"checkpoint:10", false, 50, perdure.ErrUsage},
+	} {
+		how, err := perdure.ParseRecovery(c.recovery)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Run{Job: perdure.JobSpec{Slots: 2, Recovery: how, AtomicClocks: c.atomic, Clocks: c.clocks}}
+		if err := StartFrom(&s, "run", &m); !errors.Is(err, c.want) {
+			t.Errorf("%+v: %v", c, err)
+		} else if err == nil && !slices.Equal(s.Checkpoints.Clocks, m.Clocks) {
+			t.Errorf("%+v: the slots start at %v", c, s.Checkpoints.Clocks)
+		}
+	}
+	done := checkpoint.Manifest{Cut: 40, Clocks: protocol.SlotClocks{40, 40}}
+	s := Run{Job: perdure.JobSpec{Slots: 2, AtomicClocks: true, Clocks: 40}}
+	if err := StartFrom(&s, "run", &done); !errors.Is(err, perdure.ErrUsage) {
+		t.Errorf("all slots have finished: %v", err)
 	}
 }
