@@ -13,23 +13,23 @@ import (
 // counts is a cut that all shards can make. See docs/design/asynchronous.md.
 
 const (
-	// holdLimitSeconds is the longest time that a hold lasts.
-	holdLimitSeconds = 2
-	// holdPause is how much longer than a hold that was given up the job waits before the next one.
-	holdPause = 20
+	holdLimitSeconds   = 2  // the longest time that a hold lasts
+	holdPause          = 20 // how much longer than a hold that was given up the job waits before the next one
+	missedPauseSeconds = 1  // from a hold to the next one if its cut was missed: the disk may be full
 )
 
 // cutBySlot takes the next step towards a requested cut by slot: it starts a hold, names the cut when all shards are in
 // the hold, or gives the hold up.
 func (cu *cuts) cutBySlot() {
-	v := &cu.record.View
+	v, since := &cu.record.View, float64(cu.job.tick-cu.heldAt)*cu.job.seconds
 	switch {
 	case v.Hold == 0:
-		if cu.record.CutRequested && cu.job.tick >= cu.holdFrom && cu.mayHold() {
+		soon := cu.job.tick < cu.holdFrom || v.Named > v.Durable && since < missedPauseSeconds
+		if cu.record.CutRequested && !soon && cu.mayHold() {
 			set(cu.rec, &v.Hold, cu.record.NextRevision())
 			cu.heldAt = cu.job.tick
 		}
-	case !cu.mayHold() || float64(cu.job.tick-cu.heldAt)*cu.job.seconds > holdLimitSeconds:
+	case !cu.mayHold() || since > holdLimitSeconds:
 		cu.endHold()
 	default:
 		if cu.held.All(len(v.Shards), func(i int) bool {
