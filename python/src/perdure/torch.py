@@ -349,6 +349,8 @@ class _Training:
     """A training as a context manager: normal exit, and Done, finish the slot's work."""
 
     _undo: list[Callable[[], None]]  # functions that remove the hooks
+    _in_block = False  # used as a context manager
+    _finished = False  # finish has been called
 
     def finish(self) -> None:
         """End this slot's work and wait for all slots."""
@@ -360,13 +362,14 @@ class _Training:
             self._undo.pop()()
 
     def __enter__(self: _T) -> _T:
+        self._in_block = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> bool | None:
         try:
-            if kind is None or kind is Done:
+            if (kind is None or kind is Done) and not self._finished:
                 self.finish()
         finally:
             self._let_go()
@@ -826,6 +829,7 @@ class _Model(_Training):
     def finish(self) -> None:
         """End this slot's work and wait for all slots. Then the model has the job's final weights."""
         self._finish_slot()
+        self._finished = True
         self._let_go()
 
     def _finish_slot(self) -> None:
@@ -1574,7 +1578,8 @@ class DiLoCo(_Model):
             with contextlib.suppress(Done):  # another slot may end the job at this moment
                 self.sync()
         super().finish()
-        self._undo += [of.register_step_pre_hook(_refuse_late_step).remove for of in self._inner.optimizers]
+        if self._in_block:  # __exit__ removes these hooks
+            self._undo += [of.register_step_pre_hook(_refuse_late_step).remove for of in self._inner.optimizers]
         if self._notice is not None:
             self._notice.close()
         self._drafts.forget()
