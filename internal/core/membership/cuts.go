@@ -266,7 +266,7 @@ func (cu *cuts) collectCut() {
 		written[i] = cu.job.shardStatus(i).Segments
 	}
 	cut, segments := newestCut(written, v.Durable)
-	if cut < 0 {
+	if cut < 0 || cu.job.traits.CutsBySlot && cut != v.Named { // the clocks of older cuts are not known any more
 		return
 	}
 	p := &Publish{Generation: v.Generation, Cut: cut, Segments: segments}

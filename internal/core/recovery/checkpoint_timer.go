@@ -45,7 +45,7 @@ func (t *Timer) SetTick(seconds float64) { t.tickSeconds = seconds }
 // JobProgress is the progress of a job at a tick.
 type JobProgress struct {
 	Tick    int64
-	Working perdure.Clock // the highest clock that any slot works on
+	Working perdure.Clock // the highest clock that any slot works on; with cuts by slot, the mean clock
 	Durable perdure.Clock // of the newest checkpoint
 }
 
