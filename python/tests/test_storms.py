@@ -12,7 +12,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,19 @@ def agents_of(program: Path) -> list[int]:
 
 
 @contextlib.contextmanager
+def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run a function in a thread while the block runs. Its argument is set when the block has ended."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
 def agents_die(program: Path, rng: random.Random | None, most: int = 4) -> Iterator[None]:
     """Kill agents of a program at random moments while the block runs.
 
@@ -69,9 +82,8 @@ def agents_die(program: Path, rng: random.Random | None, most: int = 4) -> Itera
         rng: The source of random numbers. None kills no agent.
         most: The max number of kills. A job ends if a program fails five times without progress.
     """
-    over = threading.Event()
 
-    def kill() -> None:
+    def kill(over: threading.Event) -> None:
         killed = 0
         while rng is not None and killed < most and not over.wait(rng.uniform(0.2, 1.0)):
             for agent in rng.sample(agents_of(program), k=1) if agents_of(program) else []:
@@ -79,13 +91,8 @@ def agents_die(program: Path, rng: random.Random | None, most: int = 4) -> Itera
                     os.kill(agent, 9)
                     killed += 1
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
+    with meanwhile(kill):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def model_of(folder: Path, name: str, program: str, flags: list[str], kill_agents: random.Random | None) -> bytes:

@@ -23,7 +23,7 @@ from conftest import SMALL
 
 pytest.importorskip("torch")
 
-from test_storms import FIRST, STORMS, agents_die
+from test_storms import FIRST, STORMS, agents_die, meanwhile
 
 SAMPLES, EPOCHS, STEPS = 512, 2, 32  # of the program
 
@@ -168,9 +168,8 @@ def ranks_of(program: Path) -> list[int]:
 @contextlib.contextmanager
 def ranks_die(program: Path, rng: random.Random, most: int = 4) -> Iterator[None]:
     """Kill or freeze ranks of a program at random moments while the block runs."""
-    over = threading.Event()
 
-    def kill() -> None:
+    def kill(over: threading.Event) -> None:
         for _ in range(most):
             if over.wait(rng.uniform(0.2, 1.0)):
                 return
@@ -178,13 +177,8 @@ def ranks_die(program: Path, rng: random.Random, most: int = 4) -> Iterator[None
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank, rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]))
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
+    with meanwhile(kill):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 CALM: dict[str, str] = {}  # the models trained without a storm, by method
