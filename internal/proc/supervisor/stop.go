@@ -11,8 +11,8 @@ const (
 	// endTimeout is how long the coordinator may take to notify all processes that the job ends.
 	endTimeout = 300 * time.Millisecond
 	// doneGrace is the grace period for processes of a job that is over. They have been notified, and their state is no
-	// longer needed.
-	doneGrace = 150 * time.Millisecond
+	// longer needed. But the coordinator may be deleting superfluous checkpoints, which takes longer on a busy machine.
+	doneGrace = time.Second
 )
 
 // closing is the state of a job that is ended early, while its last checkpoint is made.
