@@ -16,16 +16,17 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/httpdebug"
 	"github.com/perdure/perdure/internal/run/metrics"
 	"github.com/perdure/perdure/worker"
@@ -84,7 +85,8 @@ func (w *Watch) Show(c *worker.Client) {
 		return
 	}
 	w.endpoint.SetProbe(metrics.Worker(c, metrics.Identity{
-		Job: c.Job().ID, Role: string(wire.RoleWorker), ID: int(c.Slot()), Version: version(),
+		Job: c.Job().ID, Role: string(wire.RoleWorker), ID: int(c.Slot()),
+		Version: cmp.Or(hooks.ModuleVersion(), "unversioned"),
 	}))
 }
 
@@ -98,19 +100,3 @@ func (w *Watch) Addr() string {
 
 // Close stops listening. It always returns nil.
 func (w *Watch) Close() error { return w.endpoint.Close() }
-
-// version returns the version of Perdure with which the program was built. Go does not record one for programs built in
-// Perdure's own repository.
-func version() string {
-	const module = "github.com/perdure/perdure"
-	b, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unversioned"
-	}
-	for _, m := range append(b.Deps, &b.Main) {
-		if m.Path == module && m.Version != "" && m.Version != "(devel)" {
-			return m.Version
-		}
-	}
-	return "unversioned"
-}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
@@ -46,7 +47,7 @@ func (s *session) hello(cfg *Config, slot perdure.Slot, job string) wire.Hello {
 	h := wire.Hello{
 		Role: wire.RoleWorker, Index: int(slot), Process: cfg.Process, PID: cfg.PID,
 		Incarnation: s.incarnation, Job: job, Grow: cfg.Grow, SavesAtCuts: cfg.SavesAtCuts,
-		Secret: s.secret, Nonce: s.nonce, Ticket: s.ticket, Version: cmp.Or(cfg.hooks.Version, moduleVersion()),
+		Secret: s.secret, Nonce: s.nonce, Ticket: s.ticket, Version: cmp.Or(cfg.hooks.Version, hooks.ModuleVersion()),
 	}
 	if cfg.Observer {
 		h.Role = wire.RoleObserver

@@ -5,6 +5,8 @@ package hooks
 
 import (
 	"context"
+	"runtime/debug"
+	"sync"
 
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/data/updatelog"
@@ -41,3 +43,18 @@ func FromContext(ctx context.Context) Worker {
 	w, _ := ctx.Value(key{}).(Worker)
 	return w
 }
+
+// ModuleVersion returns the version of Perdure that a program depends on; "" if it is unknown, as in a program that is
+// built from a copy of the source or in Perdure's own repository.
+var ModuleVersion = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range info.Deps {
+		if m.Path == "github.com/perdure/perdure" && m.Replace == nil && m.Version != "(devel)" {
+			return m.Version
+		}
+	}
+	return ""
+})
