@@ -201,6 +201,12 @@ func (j *JobSpec) TwoStep(tables []TableSpec) bool {
 		slices.ContainsFunc(tables, func(t TableSpec) bool { return t.Consistency.TwoStep() })
 }
 
+// Unbounded reports whether no table bounds how far slots may be apart: all use asp.
+func (j *JobSpec) Unbounded(tables []TableSpec) bool {
+	return j.Consistency.Kind == ASP &&
+		!slices.ContainsFunc(tables, func(t TableSpec) bool { return t.Consistency.Kind != ASP })
+}
+
 // ClockMode says when a slot's update of a clock comes into effect on a shard.
 type ClockMode int
 

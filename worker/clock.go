@@ -28,7 +28,15 @@ import (
 //
 // If Clock returns ctx's error it may be called again, and resumes. perdure.ErrNonFinite reports a delta that contains
 // NaN or Inf.
-func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
+//
+// Under asp with atomic clocks, slots may be far apart. If the job ends early, Clock ends all clocks that a slot still
+// has to do, so that no slot waits for it.
+func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) { return SkipTo(ctx, c, 0) }
+
+// SkipTo is Clock for all clocks below to, under asp with atomic clocks. The deltas become one update of these clocks,
+// which a death or a rollback never divides. But if a part was sent, because of its size or by Flush, the deltas are
+// the update of the current clock, and those of the later clocks are empty. Under other models SkipTo is Clock.
+func SkipTo(ctx context.Context, c *Client, to perdure.Clock) (perdure.Clock, error) {
 	l := c.lock()
 	defer c.mu.Unlock()
 	if err := l.requireSlot(clocks); err != nil {
@@ -55,6 +63,7 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		if packed := l.saving.Packed(); packed != nil {
 			l.out.SaveState(packed)
 		}
+		to = l.out.SkipTo(to)
 		if err := l.buildUpdates(); err != nil {
 			return l.out.Clock(), err
 		}
@@ -82,7 +91,12 @@ func (c *Client) Clock(ctx context.Context) (perdure.Clock, error) {
 		l.out.Ticks().Current()
 		l.sendTicks()
 	}
-	l.out.Next()
+	for l.out.Next(); l.out.Clock() < to && l.out.Phase() == outbox.Open; l.out.Next() {
+		l.out.SkipTo(to)
+		if err := l.buildUpdates(); err != nil {
+			return l.out.Clock(), err
+		}
+	}
 	l.setReadProgress()
 	l.outages.CountClock(l.out.Queued())
 	l.reads.StartClock()

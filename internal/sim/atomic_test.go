@@ -81,6 +81,27 @@ func TestSlotCutsGoals(t *testing.T) {
 	})
 }
 
+// TestSkips checks updates of several clocks under asp with atomic clocks: slots that are behind skip the clocks before
+// an early end, and those of jobs without a goal skip some at random.
+func TestSkips(t *testing.T) {
+	var counts sim.Counts
+	runSeeds(t, func(seed uint64) (scenario, *rand.Rand) {
+		all := []drawing{
+			draw, drawSaved, drawResend, drawPartial, drawStateless, drawChain, drawNone, drawEager, drawScar,
+		}
+		s, rng := as("asp")(slotCuts(all[seed%uint64(len(all))]))(seed)
+		more := rand.New(rand.NewPCG(seed, 47))
+		if s.job.StaleScale = ""; more.IntN(2) == 0 {
+			s.goal, s.misses = 1+perdure.Clock(more.IntN(clocks-3)), perdure.Clock(more.IntN(4))
+		}
+		s.skips, s.counts = true, &counts
+		return s, rng
+	})
+	if counts.Merged == 0 && manySeeds() {
+		t.Error("no update covered several clocks")
+	}
+}
+
 // TestAtomicResumes is TestStatelessResumes with atomic clocks: each slot continues with its own clock.
 func TestAtomicResumes(t *testing.T) { runResumes(t, drawResumes(ticking(drawStateless))) }
 

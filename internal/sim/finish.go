@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/worker"
@@ -33,4 +34,20 @@ func (h *History) waitForEnd(ctx context.Context, w *worker.Client, r *reader, m
 		return err == nil, err
 	}
 	return false, err
+}
+
+// clocksUntil returns the clock that follows those of a slot's next update. Slots that may skip clocks skip those
+// before an early end, and some others.
+func (h *History) clocksUntil(w *worker.Client, clock perdure.Clock) perdure.Clock {
+	end := w.End()
+	rng := rand.New(rand.NewPCG(h.job.Seed^uint64(clock), uint64(w.Slot())))
+	switch {
+	case !h.Skips || end <= clock:
+		return clock + 1
+	case h.Goal > 0 && end < h.job.Clocks:
+		return end
+	case h.Goal > 0 || rng.IntN(4) > 0: // the end may become an earlier clock
+		return clock + 1
+	}
+	return min(end, clock+2+perdure.Clock(rng.IntN(3)))
 }

@@ -46,6 +46,9 @@ type History struct {
 	Goal      perdure.Clock // clock from which programs request the end of the job; 0: never
 	// Misses is the number of clocks, out of every four, whose model misses the goal; 0: the end is not tentative.
 	Misses perdure.Clock
+	// Skips makes slots end several clocks with one update: all those before an early end, or at random. The job must
+	// use asp and atomic clocks, and its members must be planned.
+	Skips bool
 
 	mu       sync.Mutex                             // guards the fields below
 	finished []progress                             // by slot
@@ -215,8 +218,9 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 					break
 				}
 			}
+			to := h.clocksUntil(w, clock)
 			if err == nil {
-				err = r.step(ctx, clock)
+				err = r.step(ctx, clock, to)
 			}
 			if err != nil && !errors.Is(err, perdure.ErrRolledBack) {
 				return err
@@ -227,11 +231,11 @@ func (h *History) Program(ctx context.Context, w *worker.Client) error {
 				case <-time.After(h.Pace):
 				}
 			}
-			before, generation := clock, w.Generation()
-			if clock, err = r.learner.endClock(ctx, w); err != nil {
+			generation := w.Generation()
+			if clock, err = r.learner.endClock(ctx, w, to); err != nil {
 				return err
 			}
-			if clock == before+1 {
+			if clock == to {
 				h.recordProgress(w, progress{clock, generation}) // the generation of that clock
 			} else {
 				r.rolledBack()
@@ -301,8 +305,8 @@ func (r *reader) loadState(ctx context.Context) error {
 	return nil
 }
 
-// step reads all rows, adds to them, and reads one row again.
-func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
+// step reads all rows, adds the slot's numbers of all clocks up to the given one to them, and reads one row again.
+func (r *reader) step(ctx context.Context, clock, to perdure.Clock) error {
 	h := r.h
 	values := make([]float32, h.rows*r.dim)
 	r.sent = h.progress()
@@ -320,12 +324,16 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	generation := r.w.Generation()
 	delta := make([]float32, h.rows*r.dim)
 	slot := int(r.w.Slot())
-	for row := range h.rows {
-		own := delta[row*r.dim+slot*columns:]
-		own[colCount], own[colWeight], own[colGeneration] = 1, float32(h.weight(clock)), float32(generation*generation)
+	for c := clock; c < to; c++ {
+		for row := range h.rows {
+			own := delta[row*r.dim+slot*columns:]
+			own[colCount]++
+			own[colWeight] += float32(h.weight(c))
+			own[colGeneration] += float32(generation * generation)
+		}
+		h.startClock(slot, c, generation)
 	}
-	h.startClock(slot, clock, generation)
-	if err := r.incAll(slot, clock, delta); err != nil {
+	if err := r.incAll(slot, clock, delta, to == clock+1); err != nil {
 		return err
 	}
 	row := int(clock) % h.rows
@@ -333,10 +341,10 @@ func (r *reader) step(ctx context.Context, clock perdure.Clock) error {
 	if err := r.t.Get(ctx, h.ids[row], values[:r.dim]); err != nil {
 		return err
 	}
-	if err := r.checkRow(row, values[:r.dim], clock, clock+1); err != nil {
+	if err := r.checkRow(row, values[:r.dim], clock, to); err != nil {
 		return err
 	}
-	return r.w.SaveState(fmt.Appendf(nil, "slot %d clock %d%s", slot, clock, r.learner.state()))
+	return r.w.SaveState(fmt.Appendf(nil, "slot %d clock %d%s", slot, to-1, r.learner.state()))
 }
 
 func (r *reader) getAll(ctx context.Context, values []float32) error {
@@ -346,8 +354,8 @@ func (r *reader) getAll(ctx context.Context, values []float32) error {
 	return r.t.GetRun(ctx, 0, values)
 }
 
-// incAll adds to all rows. In some clocks it flushes the first rows early.
-func (r *reader) incAll(slot int, clock perdure.Clock, delta []float32) error {
+// incAll adds to all rows. In some clocks it flushes the first rows early, if that is allowed.
+func (r *reader) incAll(slot int, clock perdure.Clock, delta []float32, flush bool) error {
 	inc := func(from, to int) error {
 		d := delta[from*r.dim : to*r.dim]
 		if r.h.spec.Sparse || from == to {
@@ -356,7 +364,7 @@ func (r *reader) incAll(slot int, clock perdure.Clock, delta []float32) error {
 		return r.t.IncRun(perdure.RowID(from), d)
 	}
 	early := 0
-	if rng := rand.New(rand.NewPCG(r.h.job.Seed, uint64(slot)<<32|uint64(clock))); rng.IntN(3) == 0 {
+	if rng := rand.New(rand.NewPCG(r.h.job.Seed, uint64(slot)<<32|uint64(clock))); rng.IntN(3) == 0 && flush {
 		early = 1 + rng.IntN(r.h.rows)
 		if err := inc(0, early); err != nil {
 			return err

@@ -263,10 +263,11 @@ func (l *learner) read(ctx context.Context, to []float32) error {
 	return err
 }
 
-// endClock ends a clock. Meanwhile a learner makes the steps of its window, and merges the result after the last one.
-func (l *learner) endClock(ctx context.Context, w *worker.Client) (perdure.Clock, error) {
+// endClock ends all clocks below to, and no others if the job ends early. Meanwhile a learner makes the steps of its
+// window, and merges the result after the last one.
+func (l *learner) endClock(ctx context.Context, w *worker.Client, to perdure.Clock) (perdure.Clock, error) {
 	if l == nil {
-		return w.Clock(ctx)
+		return worker.SkipTo(ctx, w, to)
 	}
 	before, shared := w.Now(), l.all.weights()
 	var now perdure.Clock
@@ -274,7 +275,7 @@ func (l *learner) endClock(ctx context.Context, w *worker.Client) (perdure.Clock
 	ended := make(chan error, 1)
 	go func() {
 		var err error
-		if now, err = w.Clock(ctx); err == nil && now == before+1 {
+		if now, err = worker.SkipTo(ctx, w, to); err == nil && now == before+1 {
 			read = l.read(ctx, shared)
 		}
 		ended <- err

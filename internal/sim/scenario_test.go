@@ -57,6 +57,7 @@ type scenario struct {
 	whole       bool              // tables are whole and dense
 	goal        perdure.Clock     // clock from which programs request the job's end; 0: never
 	misses      perdure.Clock     // number of clocks, out of every four, whose model misses the goal
+	skips       bool              // some updates cover several clocks
 	ends        bool              // the run is ended before the job is done
 	resumes     resumes           // what happens after all its processes have ended
 	ebbs        bool              // there is a table with late rows and eviction
@@ -373,7 +374,8 @@ func (s *scenario) states(drawn bool, seed uint64) int {
 // history returns the scenario's checker.
 func (s *scenario) history(slots int) *sim.History {
 	h := sim.NewHistory(s.job, recovery.Of(s.job.Recovery).Traits().MayLoseUpdates(), slots, s.plan)
-	if h.Pace, h.Goal, h.Misses = s.pace, s.goal, s.misses; s.whole {
+	h.Pace, h.Goal, h.Misses, h.Skips = s.pace, s.goal, s.misses, s.skips
+	if s.whole {
 		h.UseSingleShardTables()
 	}
 	if s.ebbs {

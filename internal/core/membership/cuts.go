@@ -118,15 +118,11 @@ func (cu *cuts) pauseForCut() {
 	if !cu.job.traits.RetainsUpdates() && !cu.job.traits.Timed || len(cu.queue.CutRequesters.All()) == 0 {
 		return
 	}
-	at, asked := cu.requestedCut()
-	if !asked {
-		return
-	}
 	working, _ := cu.job.highestClocks()
-	if !cu.job.traits.CutsBySlot && cu.record.CutFrom(max(at, working)) <= v.Durable {
-		return
+	at, asked := cu.requestedCut()
+	if asked && (cu.job.traits.CutsBySlot || cu.record.CutFrom(max(at, working)) > v.Durable) {
+		set(cu.rec, &cu.record.CutRequested, true)
 	}
-	set(cu.rec, &cu.record.CutRequested, true)
 }
 
 // requestedCut reports whether any slot requests a cut, and the clock that the cut must not precede.
@@ -269,10 +265,7 @@ func (cu *cuts) collectCut() {
 	if cut < 0 || cu.job.traits.CutsBySlot && cut != v.Named { // the clocks of older cuts are not known any more
 		return
 	}
-	p := &Publish{Generation: v.Generation, Cut: cut, Segments: segments}
-	if cut == v.Named {
-		p.Clocks = v.NamedClocks
-	}
+	p := &Publish{Generation: v.Generation, Cut: cut, Segments: segments, Clocks: v.NamedClocks}
 	for i := range v.Shards {
 		p.Epochs = append(p.Epochs, v.Shards[i].Epoch)
 	}

@@ -84,12 +84,11 @@ func (c *Core) EndAfter(at perdure.Clock, tentative bool) {
 	at = max(at, 1)
 	switch {
 	case v.Tentative && !tentative:
-		set(c.rec, &v.Tentative, false)
-		c.rec.endAt(v.End)
+		c.rec.stopAt(v.End, false)
 	case v.End != 0 && (v.End <= at || tentative && v.End != c.record.Job.Clocks):
 		return
 	case c.record.TwoStep():
-		c.rec.endAt(at)
+		c.rec.stopAt(at, false)
 		return
 	case !c.record.EndRequested:
 		set(c.rec, &c.record.EndRequested, true)

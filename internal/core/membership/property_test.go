@@ -120,6 +120,9 @@ func stormsOf(strategies []perdure.Recovery, weights map[string]int) *rapid.Gene
 			late = 0
 		}
 		slots := rapid.IntRange(1, 3).Draw(t, "slots")
+		if model.Kind == perdure.SSP && slots > 1 && suspend == 0 {
+			model = perdure.Consistency{Kind: perdure.ASP} // not drawn, so that earlier seeds keep their meaning
+		}
 		begins := earlier{}
 		if !recovery.Of(strategy).Traits().EarlyAck { // its bases are replayed from the beginning here
 			begins = earliers(slots).Draw(t, "earlier")

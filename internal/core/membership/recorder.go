@@ -108,22 +108,15 @@ func (r *recorder) recordDeath(k Kind, index int, how string) {
 	}
 }
 
-func (r *recorder) endAt(clock perdure.Clock) {
-	set(r, &r.record.View.End, clock)
-	r.queue.MarkAwaitingSource()
-	r.event("end", "", "the job ends at clock %d", clock)
-}
-
 // stopAt names the clock at which every slot stops: with the job, or, if the end is tentative, to evaluate the model.
 func (r *recorder) stopAt(clock perdure.Clock, tentative bool) {
-	if !tentative {
-		r.endAt(clock)
-		return
-	}
 	set(r, &r.record.View.End, clock)
 	r.queue.MarkAwaitingSource()
-	set(r, &r.record.View.Tentative, true)
-	r.event("tentative-end", "", "every slot stops at clock %d, so that its model can be evaluated", clock)
+	if set(r, &r.record.View.Tentative, tentative); tentative {
+		r.event("tentative-end", "", "every slot stops at clock %d, so that its model can be evaluated", clock)
+		return
+	}
+	r.event("end", "", "the job ends at clock %d", clock)
 }
 
 // touchServer marks a server and its shards.

@@ -93,8 +93,7 @@ func (cu *cuts) nameBySlot() {
 	set(cu.rec, &cu.record.CutRequested, false)
 	progress := false
 	for i := range v.Slots {
-		slot := perdure.Slot(i)
-		progress = progress || clocks[i] > v.Slots[i].Clamp(v.Saved(slot))
+		progress = progress || clocks[i] > v.Slots[i].Clamp(v.Saved(perdure.Slot(i)))
 	}
 	if !progress {
 		cu.nameLast(v.Durable)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/protocol"
 )
 
 // slotMembership decides which slots participate in the job, and for which clocks.
@@ -51,6 +52,7 @@ func (ro *slotMembership) applyChange(ch Change, working perdure.Clock) {
 		ro.rec.event("scaled", "", "the membership change is dropped: %v", err)
 		return
 	}
+	ro.endAtOwnClocks(&ch, &next.View)
 	for range len(next.Slots) - len(ro.job.slots) {
 		ro.rec.addSlot()
 	}
@@ -66,7 +68,21 @@ func (ro *slotMembership) applyChange(ch Change, working perdure.Clock) {
 		ro.rec.event("scaled", target(Worker, i), "worker:%d joins; it takes part from clock %d on", i, at)
 	}
 	for _, slot := range ch.Leave {
+		at = v.Slots[slot].Until
 		ro.rec.event("scaled", target(Worker, int(slot)), "worker:%d leaves; clock %d is its last", slot, at-1)
+	}
+}
+
+// endAtOwnClocks moves the ends of slots that leave as soon as possible to the clocks that they have begun, under a
+// model that lets slots be far apart: a slow one would otherwise have to catch up with the fastest first.
+func (ro *slotMembership) endAtOwnClocks(ch *Change, v *protocol.View) {
+	for _, slot := range ch.Leave {
+		sl, all := &v.Slots[slot], v.Intervals()
+		clock, _ := ro.job.pauseClock(int(slot))
+		all[slot].Until = min(sl.Until, max(clock, sl.From)+1)
+		if ch.At == 0 && ro.record.Job.Unbounded(v.Tables) && checkCovered(all, ro.job.minClock(), false) == nil {
+			sl.Interval = all[slot]
+		}
 	}
 }
 

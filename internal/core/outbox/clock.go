@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/consistency"
 	"github.com/perdure/perdure/internal/core/protocol"
+	"github.com/perdure/perdure/internal/core/slotstate"
 )
 
 // Check returns an error if the clock cannot end, because the program's Incs are not finite, or because a table that
@@ -78,7 +79,7 @@ func (b *Outbox) Seal() {
 		b.saving.left = b.saving.state
 	}
 	b.saving.dirty, b.saving.note = false, nil
-	b.Counters.Updates += int64(len(b.shards))
+	b.Counters.Updates += int64(len(b.shards)) * int64(b.span())
 	if !b.bounds {
 		b.Send()
 	}
@@ -106,10 +107,42 @@ func (b *Outbox) Stage() bool {
 	return true
 }
 
-// Next ends the clock and starts the next one.
+// Next ends the clock, and those that its update also covers, and starts the next one.
 func (b *Outbox) Next() {
 	b.step(next)
-	b.clock++
+	b.clock += b.span()
+}
+
+// SkipTo makes the update of the current clock cover all clocks below to, as far as the wire format and the job's end
+// allow; 0 stands for an end that became known while the job ran. It returns the clock that the slot may skip to: the
+// caller must end the clocks before it without work if the update does not cover them, because a part of it was sent.
+//
+// Slots may skip clocks under asp with atomic clocks: no read needs any of these clocks, no cut lies between them, and
+// a death does not divide them.
+func (b *Outbox) SkipTo(to perdure.Clock) perdure.Clock {
+	v, job := &b.jobView.view, b.jobView.job
+	if b.skipTo = 0; to == 0 && v.End == b.end && v.End != job.Clocks {
+		to = b.end
+	}
+	if b.end > 0 {
+		to = min(to, b.end)
+	}
+	if to <= b.clock+1 || b.jobView.mode != perdure.ClockAtomic || !job.Unbounded(v.Tables) {
+		return b.clock + 1
+	}
+	begun := func(s *Shard) bool { return s.building != nil && s.building.sent > 0 || s.broken == b.clock+1 }
+	if slices.ContainsFunc(b.shards, begun) {
+		return to
+	}
+	b.skipTo = min(to, b.clock+maxMergedClocks)
+	for _, s := range b.shards {
+		s.begin().u.clocks = b.span()
+	}
+	if b.saving.dirty { // the state of this clock is that of the last one
+		slotstate.Advance(b.saving.state, b.clock, b.skipTo-1)
+		slotstate.Advance(b.saving.note, b.clock, b.skipTo-1)
+	}
+	return to
 }
 
 // ResetClock starts the clock that a rollback dictates, or drops the updates of a clock at which the job ends.

@@ -80,10 +80,14 @@ func (p Phase) after(s step) (Phase, bool) {
 
 // progress is the current clock and its phase.
 type progress struct {
-	clock perdure.Clock
-	phase Phase         // never Over
-	end   perdure.Clock // the end of this slot's work; 0: unknown
+	clock  perdure.Clock
+	phase  Phase         // never Over
+	end    perdure.Clock // the end of this slot's work; 0: unknown
+	skipTo perdure.Clock // the update of the clock covers all clocks below it; otherwise only its own
 }
+
+// span returns the number of clocks that the update of the current clock covers.
+func (p *progress) span() perdure.Clock { return max(1, p.skipTo-p.clock) }
 
 // Clock returns the clock to work on.
 func (p *progress) Clock() perdure.Clock { return p.clock }

@@ -244,7 +244,7 @@ func (s *Shard) Resend(has protocol.Counts, as wire.Header, frames []wire.Frame)
 	}
 	for _, u := range s.kept.from(has.Ticked) {
 		if u.phase == Ticked && u.clock < has.Staged {
-			frames = append(frames, tickFrame(as, u.clock))
+			frames = append(frames, tickFrame(as, u.until()-1))
 		}
 	}
 	s.sentBelow = min(has.Staged, b.clock)

@@ -63,7 +63,8 @@ func (s Schedule) Next(p Progress) perdure.Clock {
 }
 
 // Rounds says when a shard saves some of its rows: for the k-th time, k ≥ 1, when its MinClock reaches k·R·C, which
-// need not be a whole number (SCAR paper, section 4.2). The zero Rounds has none.
+// need not be a whole number (SCAR paper, section 4.2). Under asp, the mean of its clocks counts. The zero Rounds has
+// none.
 type Rounds struct {
 	Share float64       // R
 	Every perdure.Clock // C; 0: as often as the process that saves permits
@@ -83,12 +84,12 @@ func (r Rounds) Any() bool { return r.Share > 0 }
 // Timed reports whether the next round depends on the time rather than on clocks.
 func (r Rounds) Timed() bool { return r.Any() && r.Every == 0 }
 
-// Done returns the total number of rounds that are due at a MinClock.
-func (r Rounds) Done(min perdure.Clock) int64 {
+// Done returns the total number of rounds that are due at a clock.
+func (r Rounds) Done(at perdure.Clock) int64 {
 	if r.Every == 0 {
 		return 0
 	}
-	return int64(float64(min)/(r.Share*float64(r.Every)) + roundingOff)
+	return int64(float64(at)/(r.Share*float64(r.Every)) + roundingOff)
 }
 
 // roundingOff is less than one clock's share of any round: 20 clocks at rounds of 1/8 · 20 clocks are 8 rounds,

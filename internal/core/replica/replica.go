@@ -321,9 +321,9 @@ func (r *Replica) Settle() {
 	}
 	to.answerWaiting(st, r.withholdsRows())
 	to.acknowledge(st)
-	// Sync the other replicas whenever MinClock passes another multiple of the period.
+	// Sync the other replicas whenever the clock passes another multiple of the period.
 	if r.role.Periodic && r.role.Head && r.ready {
-		if n := st.MinClock() / r.traits.Period; n > r.synced {
+		if n := st.rows.progress(st.intake) / r.traits.Period; n > r.synced {
 			r.synced, fx.Sync = n, true
 		}
 	}

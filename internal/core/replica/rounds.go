@@ -91,16 +91,16 @@ func (ro *rounds) added(parts []*table.Part) {
 	}
 }
 
-// due returns how many rounds are due at a MinClock. Rounds that become due while another one is written are merged
+// due returns how many rounds are due at a clock. Rounds that become due while another one is written are merged
 // into one.
-func (ro *rounds) due(min perdure.Clock) int64 {
+func (ro *rounds) due(at perdure.Clock) int64 {
 	switch {
 	case !ro.Any() || ro.busy || ro.ended > 0:
 		return 0
 	case ro.Timed() && ro.allowed:
 		return 1
 	}
-	return ro.Done(min) - ro.taken
+	return ro.Done(at) - ro.taken
 }
 
 // mustPause reports whether the shard must pause at the cut that was named because the job is about to end. It must
@@ -121,11 +121,11 @@ func (ro *rounds) missed(named, min perdure.Clock) bool {
 
 // saveRows makes the head save some of the current rows if a round is due.
 func (st *State) saveRows(to *ReaderSet) {
-	ro, min := &st.rounds, st.intake.MinClock()
-	if st.mutations.Cuts {
-		min-- // negative control: the save of a clock contains updates of that clock
+	ro, min, at := &st.rounds, st.intake.MinClock(), st.rows.progress(st.intake)
+	if st.mutations.Cuts { // negative control: the save of a clock contains updates of that clock
+		min, at = min-1, at-1
 	}
-	n := ro.due(min)
+	n := ro.due(at)
 	if named := st.cuts.schedule.Named; ro.last(named, min) && st.cuts.head {
 		ro.forget()
 		ro.ended, min, n = named, named, 1

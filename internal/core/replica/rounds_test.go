@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
-// clock makes the only slot do a clock, and returns the round that starts then, or nil.
+// clock makes the first slot do a clock, and returns the round that starts then, or nil.
 func (b *bench) clock(c perdure.Clock) *Save {
 	b.update(0, c, perdure.RowID(c)%4)
 	b.settle()
@@ -255,5 +255,28 @@ func TestRoundOfTheLastClock(t *testing.T) {
 	b.State.RecordRowsWritten(&saves[0], protocol.Segment{Cut: 1, File: "all", Bytes: 400})
 	if got := sent(); len(got) != 1 || got[0].File != "all" {
 		t.Errorf("after the final round it reports %+v", got)
+	}
+}
+
+// ofJob gives the job the model of its table.
+func ofJob(s *Settings, spec *perdure.TableSpec) { s.Job.Consistency = spec.Consistency }
+
+// TestRoundsOfDistantSlots: under asp, rounds are due although a slot stands: after so many clocks of each slot in the
+// mean. Under a bound they wait for its clocks.
+func TestRoundsOfDistantSlots(t *testing.T) {
+	for model, want := range map[string]int{"asp": 3, "ssp:99": 0} {
+		b, n := newBench(t, model, "scar:2,1,round", 2, ofJob), 0
+		for c := range perdure.Clock(12) {
+			if sv := b.clock(c); sv != nil {
+				n++
+				if sv.Image.Applied[0] != 4*perdure.Clock(n) {
+					t.Errorf("%s: round %d after clock %d of the slot that works", model, n, c)
+				}
+				b.State.RecordRowsWritten(sv, file("a"))
+			}
+		}
+		if n != want {
+			t.Errorf("%s: %d rounds while one of two slots does 12 clocks, want %d", model, n, want)
+		}
 	}
 }

@@ -44,6 +44,8 @@ type rows struct {
 	states   [][]byte      // by slot: the state that its program saved last, as of the applied vector
 	seq      uint64        // number of updates that the rows contain
 	scales   bool          // updates are scaled down by their age
+	distant  bool          // slots may be far apart, because all tables use asp
+	worked   float64       // in that case: clocks applied since the start, each divided by the number of slots
 	scaled   scaled
 	unpacked []float32 // scratch: the unpacked values of a block
 }
@@ -53,6 +55,23 @@ type rows struct {
 type scaled struct {
 	by     float32 // 1: deltas are applied unchanged
 	deltas []float32
+}
+
+// progress returns the clock that stands for the progress of the shard. It is MinClock, unless slots may be far apart:
+// one that stands must not stop what happens every few clocks.
+func (w *rows) progress(in *consistency.Sequencer) perdure.Clock {
+	if w.distant {
+		return max(in.MinClock(), perdure.Clock(w.worked))
+	}
+	return in.MinClock()
+}
+
+// count counts an applied update.
+func (w *rows) count(u *consistency.Update, in *consistency.Sequencer) {
+	w.seq += uint64(u.Clocks)
+	if w.distant {
+		w.worked += float64(u.Clocks) / float64(max(1, in.NumParticipants(u.Clock)))
+	}
 }
 
 // scale computes the factor for an update that is applied at the given MinClock.

@@ -211,6 +211,20 @@ func TestSettles(t *testing.T) {
 	}
 }
 
+// TestSyncsOfDistantSlots checks that under asp a slot that stands does not stop the syncs of the other replicas.
+func TestSyncsOfDistantSlots(t *testing.T) {
+	b := newBench(t, "asp", "none", 2, ofJob)
+	b.traits.Period, b.role.Periodic = 2, true
+	for clock := range perdure.Clock(8) {
+		b.update(0, clock, 1)
+		b.Settle()
+		if want := clock%4 == 3; b.Effects().Sync != want {
+			t.Errorf("after clock %d of one of two slots: syncs %v", clock, !want)
+		}
+		b.Effects().Clear()
+	}
+}
+
 // Readers are affected by a new epoch, by a view, and when they open the shard.
 func TestReaders(t *testing.T) {
 	for _, s := range readerCases {

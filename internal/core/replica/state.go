@@ -63,7 +63,8 @@ func (st *State) updateTableSettings() {
 	specs := st.rows.specs()
 	st.intake.SetMode(st.rows.job.ClockMode(specs))
 	st.tail = st.rows.job.TailReads(specs)
-	st.rows.scales = st.rows.job.Scales(specs)
+	st.rows.scales, st.rows.distant = st.rows.job.Scales(specs), st.rows.job.Unbounded(specs)
+	st.rows.worked = max(st.rows.worked, float64(st.intake.MinClock()))
 	st.sums.of(st.rows.parts)
 	if recovery.TraitsOf(st.rows.job).Partial {
 		st.intake.CountMissingAsLost()
@@ -135,6 +136,8 @@ func (st *State) applyToCut(to *ReaderSet) {
 		if now > least {
 			least = now
 			st.evict(now, to)
+			st.saveRows(to)
+		} else if st.rows.distant {
 			st.saveRows(to)
 		}
 	}
@@ -213,7 +216,7 @@ func (st *State) apply(u *consistency.Update, to *ReaderSet) {
 		rows.each(each)
 	}
 	if !u.Lost {
-		st.rows.seq += uint64(u.Clocks)
+		st.rows.count(u, st.intake)
 		st.UpdatesApplied += int64(u.Clocks)
 	} else {
 		st.rows.states[u.Slot] = slotstate.MarkGap(st.rows.states[u.Slot], u.Last()+1)

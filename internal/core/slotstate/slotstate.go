@@ -142,6 +142,14 @@ func (r Ref) Pack(clock perdure.Clock) []byte {
 	return seal(le.AppendUint32(b, 0))
 }
 
+// Advance changes the clock of a packed state, reference or note in place, if it is the given one.
+func Advance(b []byte, from, to perdure.Clock) {
+	if len(b) >= headBytes && binary.LittleEndian.Uint64(b[sumBytes:]) == uint64(from) {
+		binary.LittleEndian.PutUint64(b[sumBytes:], uint64(to))
+		seal(b)
+	}
+}
+
 // EmptyRef returns an empty reference, as long as any other. A shard that receives it keeps the state that it has and
 // marks it with a gap: see [ApplyUpdate].
 func EmptyRef() []byte {

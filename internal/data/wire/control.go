@@ -125,7 +125,7 @@ func (u *Untrained) Describe(slot perdure.Slot) string {
 type Event struct {
 	Kind         string        `json:"kind"`
 	Target       string        `json:"target,omitempty"` // "server:0"
-	Clock        perdure.Clock `json:"clock"`            // the job's MinClock
+	Clock        perdure.Clock `json:"clock"`            // of the job: see Progress
 	UnixNs       int64         `json:"unix_ns"`
 	Text         string        `json:"text"`
 	UpdatesLost  int64         `json:"updates_lost"` // of the job so far
@@ -139,11 +139,12 @@ type Event struct {
 type Progress struct {
 	Revision   uint64             `json:"revision"`
 	Generation perdure.Generation `json:"generation"`
-	Clock      perdure.Clock      `json:"clock"` // the smallest clock of all slots
-	End        perdure.Clock      `json:"end"`
-	Durable    perdure.Clock      `json:"durable"`
-	Complete   bool               `json:"complete"` // only the export of the model is left to do
-	Done       bool               `json:"done"`     // nothing is left to do, and no further process will be admitted
+	// Clock is the smallest clock of all slots, or the mean if all tables use asp.
+	Clock    perdure.Clock `json:"clock"`
+	End      perdure.Clock `json:"end"`
+	Durable  perdure.Clock `json:"durable"`
+	Complete bool          `json:"complete"` // only the export of the model is left to do
+	Done     bool          `json:"done"`     // nothing is left to do, and no further process will be admitted
 	// Closed says that the job ends early and that its last possible checkpoint is durable.
 	Closed          bool  `json:"closed"`
 	Serving         bool  `json:"serving"`     // every shard serves and every slot works

@@ -99,7 +99,7 @@ type Coordinator struct {
 	supervisor     *member
 	reported       lastReports  // the last reports to the supervisor
 	events         []wire.Frame // for the supervisor, not sent yet
-	progressed     perdure.Clock
+	jobClock       jobClock
 	endErr         error // why the loop ends; nil while it runs
 	shutdown       shutdown
 	problems       problems
@@ -113,8 +113,9 @@ type Coordinator struct {
 // Latest is the newest information about training and the update log that this coordinator has received.
 type Latest struct {
 	TrainLoss, TestAccuracy *float64 // nil: not received
-	ClocksPerSecond         float64  // over the last seconds; see protocol.Rate
-	Event                   string   // as text
+	Clock                   perdure.Clock
+	ClocksPerSecond         float64 // over the last seconds; see protocol.Rate
+	Event                   string  // as text
 	// Log is the state of the job's own log process according to the supervisor; nil: not received.
 	Log *wire.MemberProgress
 	// Counts belongs to the loop; callbacks of Ask may read it.
@@ -216,7 +217,7 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 		core:      membership.New(record, int64(cfg.Patience/cfg.Tick), mutation.Of(ctx)),
 		records:   recordStore{lease: lease, revision: revision, text: bytes.Clone(doc), calls: make(inspections)},
 		shutdown:  shutdown{answered: map[string]struct{}{}}, problems: newProblems(cfg.MaxFailures),
-		members: newMemberSet(), progressed: -1, began: time.Now(),
+		members: newMemberSet(), began: time.Now(),
 		monitor: loopMonitor{every: cfg.Tick}, latest: Latest{Counts: newEventCounts()},
 	}
 	c.records.initial = newInitialView(&record.View)
@@ -295,7 +296,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 // rate computes the clocks per second. The first clock starts some time after this process.
 func (c *Coordinator) rate(now time.Time) {
 	at := now.Sub(c.began).Seconds()
-	if clock := c.core.MinClock(); clock > 0 {
+	if clock := c.latest.Clock; clock > 0 {
 		c.speed.Note(at, clock)
 	}
 	c.latest.ClocksPerSecond, _ = c.speed.PerSecond(at)
@@ -349,7 +350,8 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 	if c.core.Complete() && !c.core.Record().Job.AwaitExport {
 		c.core.Finish()
 	}
-	r := c.core.Ready()
+	before, r := c.latest.Clock, c.core.Ready()
+	c.latest.Clock = c.jobClock.Of(c.core)
 	if r.Record != nil {
 		if err := c.save(ctx, r.Record); err != nil {
 			return err
@@ -405,7 +407,7 @@ func (c *Coordinator) carryOut(ctx context.Context) error {
 		}
 		c.wg.Go(func() { c.publish(ctx, p, m) })
 	}
-	if at := c.core.MinClock(); at != c.progressed || c.completed != c.core.Complete() {
+	if c.latest.Clock != before || c.completed != c.core.Complete() {
 		c.sendProgress(false)
 	}
 	return nil
@@ -489,12 +491,12 @@ func (c *Coordinator) emit(e membership.Event) {
 	if e.Kind != "joining" && e.Kind != "joined" { // events of single shards are too many
 		c.latest.Event = e.Text
 	}
-	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.core.MinClock())
+	c.cfg.Log.Info(e.Text, "event", e.Kind, "target", e.Target, "clock", c.latest.Clock)
 	for line := range strings.Lines(e.Output) {
 		c.cfg.Log.Info(strings.TrimSpace(line), "said_by", e.Target)
 	}
 	c.toSupervisor(wire.Control(wire.KindEvent, wire.Event{
-		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.core.MinClock(), UnixNs: time.Now().UnixNano(),
+		Kind: e.Kind, Target: e.Target, Text: e.Text, Clock: c.latest.Clock, UnixNs: time.Now().UnixNano(),
 		UpdatesLost: c.core.Record().UpdatesLost, ClocksRedone: c.core.Record().ClocksRedone, Output: e.Output,
 		Vacated: e.Vacated,
 	}))

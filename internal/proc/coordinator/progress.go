@@ -1,20 +1,44 @@
 package coordinator
 
 import (
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
+// jobClock is the clock that stands for the progress of a job.
+type jobClock struct {
+	generation perdure.Generation
+	highest    perdure.Clock // of this generation
+}
+
+// Of returns MinClock, or the mean of the slots' clocks under a model that lets these be far apart: a slot that stands
+// does not stop the job. The clock falls only if the job is rolled back.
+func (j *jobClock) Of(core *membership.Core) perdure.Clock {
+	f := core.Record()
+	if !f.Job.Unbounded(f.View.Tables) {
+		return core.MinClock()
+	}
+	if j.generation != f.View.Generation {
+		*j = jobClock{generation: f.View.Generation}
+	}
+	mean := f.View.MeanClock(func(slot perdure.Slot) perdure.Clock {
+		return core.MemberStatus(membership.Worker, int(slot)).Clock
+	})
+	j.highest = max(j.highest, mean, core.MinClock())
+	return j.highest
+}
+
 // sendProgress reports the state of the job to the supervisor.
 func (c *Coordinator) sendProgress(always bool) {
-	c.progressed, c.completed = c.core.MinClock(), c.core.Complete()
+	c.completed = c.core.Complete()
 	if c.supervisor == nil {
 		return
 	}
 	record := c.core.Record()
 	p := wire.Progress{
-		Revision: record.View.Revision, Generation: record.View.Generation, Clock: c.core.MinClock(),
+		Revision: record.View.Revision, Generation: record.View.Generation, Clock: c.latest.Clock,
 		End: record.End(), Durable: record.View.Durable, Complete: c.core.Complete(), Done: record.View.Done,
 		Closed: c.core.FinalCheckpointDone(), Serving: c.core.Serving(),
 		UpdatesApplied: c.core.NumUpdates(), UpdatesLost: record.UpdatesLost, ClocksRedone: record.ClocksRedone,

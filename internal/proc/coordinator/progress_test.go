@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/membership"
 	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/data/wire"
+	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/transport"
 	"github.com/perdure/perdure/internal/testcluster"
 )
@@ -242,5 +244,36 @@ func fakeWorker(conn transport.Conn) {
 			return
 		}
 		<-time.After(100 * time.Millisecond)
+	}
+}
+
+// TestProgressOfDistantSlots checks that under asp a slot that stands does not stop the clock that users see, and that
+// this clock falls only in a rollback.
+func TestProgressOfDistantSlots(t *testing.T) {
+	for model, want := range map[string]perdure.Clock{"asp": 21, "ssp:9": 2} {
+		inJob(t, testcluster.Job(model, "none", 2, 1, 1), func(t *testing.T, on *lone) {
+			reach := func(slot int, clock perdure.Clock) (seen perdure.Clock) {
+				name := fmt.Sprint("process", slot)
+				err := on.Ask(t.Context(), func(core *membership.Core, _ coordinator.Latest) {
+					core.Join(membership.Worker, slot, membership.Applicant{Process: name, PID: 1})
+					core.HandleWorkerStatus(slot, name,
+						protocol.WorkerStatus{Generation: core.Record().View.Generation, Clock: clock})
+				})
+				if err == nil {
+					err = on.Ask(t.Context(), func(_ *membership.Core, l coordinator.Latest) { seen = l.Clock })
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return seen
+			}
+			reach(1, 2)
+			if seen := reach(0, 40); seen != want {
+				t.Errorf("%s: the job is at clock %d, want %d", model, seen, want)
+			}
+			if seen := reach(0, 38); seen != want {
+				t.Errorf("%s: the clock of the job fell to %d from %d", model, seen, want)
+			}
+		})
 	}
 }

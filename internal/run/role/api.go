@@ -77,7 +77,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 		f, core, latest := seen.Facts, seen.Core, &seen.Latest
 		s = control.Status{
 			Job: f.Job.ID, Workload: f.Job.Workload, RunDir: b.run, Generation: f.View.Generation,
-			Clock: core.MinClock(), End: f.View.End, State: state(f, core),
+			Clock: latest.Clock, End: f.View.End, State: state(f, core),
 			Loss: latest.TrainLoss, Accuracy: latest.TestAccuracy, ClocksPerSecond: latest.ClocksPerSecond,
 			LastEvent: latest.Event, UpdatesLost: f.UpdatesLost,
 			Recovery: f.Job.Recovery, NoReplace: f.Job.NoReplace, Coordinator: b.addr,
@@ -94,7 +94,7 @@ func (b *backend) Status(ctx context.Context) (s control.Status, err error) {
 		}
 		s.Saving = recovery.Saving(f.Job.Recovery, f.Saving, f.Running.Saving)
 		s.Processes = append(s.Processes, control.Process{
-			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: core.MinClock(),
+			Role: string(wire.RoleCoordinator), PID: os.Getpid(), State: control.ProcessLive, Clock: latest.Clock,
 			Resources: machine.ResourcesInUse(), Version: b.version,
 		})
 		if log := latest.Log; log != nil {

@@ -67,7 +67,7 @@ type StatusResponse struct {
 	Workload        string                 `protobuf:"bytes,2,opt,name=workload,proto3" json:"workload,omitempty"`
 	RunDir          string                 `protobuf:"bytes,3,opt,name=run_dir,json=runDir,proto3" json:"run_dir,omitempty"`
 	Generation      uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`    // 1 plus the number of rollbacks of the whole job
-	Clock           int64                  `protobuf:"varint,5,opt,name=clock,proto3" json:"clock,omitempty"`              // MinClock: every slot has finished this many iterations
+	Clock           int64                  `protobuf:"varint,5,opt,name=clock,proto3" json:"clock,omitempty"`              // iterations that every slot has finished; under asp, the mean over the slots
 	End             int64                  `protobuf:"varint,6,opt,name=end,proto3" json:"end,omitempty"`                  // the job ends at this clock; 0: no end
 	State           string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`               // starting, training, recovering or done
 	Loss            *float64               `protobuf:"fixed64,8,opt,name=loss,proto3,oneof" json:"loss,omitempty"`         // on the training data; absent: none reported yet
