@@ -16,7 +16,11 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 PAGES = {
     "python-reference.md": ("Python reference", "python.md", ("job", "rules", "run", "progress", "errors")),
     "pytorch-reference.md": ("PyTorch reference", "pytorch.md", ("_parallel", "torch", "sampler")),
-    "trainers-reference.md": ("Reference of the trainers' callbacks", "pytorch-trainers.md", ("hf", "lightning")),
+    "trainers-reference.md": (
+        "Reference of the trainers' callbacks, and of tracking",
+        "pytorch-trainers.md",
+        ("hf", "lightning", "_track"),
+    ),
 }
 TITLES = {
     "job": "Jobs and tables",
@@ -29,6 +33,7 @@ TITLES = {
     "sampler": "`perdure.Sampler`",
     "hf": "`perdure.hf`: Hugging Face's Trainer",
     "lightning": "`perdure.lightning`",
+    "_track": "Tracking",
 }
 
 

@@ -9,6 +9,7 @@ Example:
 import importlib.util
 from typing import TYPE_CHECKING
 
+from ._track import Tracked, track
 from .errors import (
     AgentDied,
     BoundBroken,
@@ -81,8 +82,10 @@ __all__ = [
     "Share",
     "Stopped",
     "Table",
+    "Tracked",
     "Unkept",
     "UsageError",
     "join",
     "start",
+    "track",
 ]
