@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -46,17 +45,6 @@ def refuse_async(job: Job, weighted: bool) -> None:
         raise UsageError(
             f"weighted=True does not work with consistency {model}, since no mean over the slots is computed: scale "
             "the loss instead, or choose bsp"
-        )
-
-
-def warn_of_no_position(job: Job) -> None:
-    """Warn in a replacement process whose program saves no position in its data."""
-    if not job._asked:  # otherwise the program may choose its data by the clock
-        warnings.warn(
-            "this process replaces another one, but state= lists no loader: unless the program draws its samples at "
-            "random, it starts its data from the beginning, and samples count twice",
-            RuntimeWarning,
-            stacklevel=4,
         )
 
 

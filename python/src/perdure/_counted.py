@@ -63,8 +63,19 @@ class Counted:
             f"process of this slot would count them from 0, as for epoch in range(3) does; {_CURE}"
         )
 
+    def keeps_position(self) -> bool:
+        """Reports whether the program may continue in its data: by an object in ``state``, or by the job's clock."""
+        return self._loaders or self._kept or self._job._asked > 0
+
     def warn_taken_over(self) -> None:
-        """Warn in a replacement process if no saved object can count epochs."""
+        """Warn in a replacement process if no saved object can keep the position in the data, or count epochs."""
+        if not self.keeps_position():
+            warnings.warn(
+                "this process replaces another one, but state= lists no loader: unless the program draws its samples "
+                "at random, it starts its data from the beginning, and samples count twice",
+                RuntimeWarning,
+                stacklevel=4,
+            )
         if self._loaders and not self._keeps() and not self._job._asked:
             warnings.warn(
                 "this process continues in the middle of the data, but no object in state= counts epochs: a loop over "

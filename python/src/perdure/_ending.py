@@ -85,9 +85,12 @@ class Ending:
         if self.unsent:
             what.append(f"{self.unsent} steps since its last outer step do not count")
         self._job._report(untrained=said)
+        why = "with end='all' each slot trains all of its data"
+        if self._table is not None:
+            why = "a program has ended the job"
         warnings.warn(
             f"slot {self._job.slot}: the job ended at clock {end}, before this slot was done: {' and '.join(what)}; "
-            "with end='all' each slot trains all of its data",
+            f"{why}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -68,6 +68,34 @@ class Reading(NamedTuple):
         return self.oldest != self.newest
 
 
+class _Clock(int):
+    """A clock that notices when the program prints it: then the program need not count by it."""
+
+    _job: Job | None = None
+
+    @classmethod
+    def of(cls, clock: int, job: Job) -> _Clock:
+        """Return the clock of a job, as a value that the program may count by until it prints it."""
+        self = cls(clock)
+        self._job = job
+        job._asked += 1
+        return self
+
+    def __format__(self, spec: str) -> str:
+        if self._job is not None:
+            self._job._asked -= 1
+            self._job = None
+        return int.__format__(self, spec)
+
+    def __repr__(self) -> str:
+        return format(self, "d")
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
 class _Now(NamedTuple):
     clock: int
     end: int  # 0: not known yet
@@ -411,7 +439,7 @@ class Job:
         self._sending: Sending | None = None  # of a large state of the current clock
         self._exchange: Exchange | None = None  # ends the clock in another thread, while the program continues
         self._inced = False  # whether this process has deltas of the current clock, which would die with it
-        self._asked = False  # whether the program reads the job's clock
+        self._asked = 0  # how often the program has read the job's clock and not printed it
         self._saves_end = False  # whether DataParallel ends the job, in a clock that has the state after the last step
         self._ended_itself = False  # whether the program has called end_job
         self._end_wanted = False  # whether DataParallel ends the job at the next mark
@@ -579,13 +607,14 @@ class Job:
     @property
     def now(self) -> int:
         """The clock to work on."""
-        self._asked = True
         if self._exchange is not None:
             self._agent.check()
-            return self._exchange.before.clock + 1
-        if self._island is not None:
-            return self._now().clock
-        return self._agent.call(_agent.NOW).a - int(self._repeats)
+            now = self._exchange.before.clock + 1
+        elif self._island is not None:
+            now = self._now().clock
+        else:
+            now = self._agent.call(_agent.NOW).a - int(self._repeats)
+        return _Clock.of(now, self)
 
     def at(self, clock: int) -> None:
         """Set the clock at which an observer reads. It also becomes ``now``, and discards cached rows.
@@ -610,7 +639,7 @@ class Job:
     @property
     def ended(self) -> bool:
         """Reports whether the slot's work has ended. From then on ``clock`` keeps returning the same clock."""
-        self._asked = True
+        self._asked += 1
         if self._exchange is not None:
             self._agent.check()
             return bool(0 < (self._exchange.before.end or self.spec["clocks"]) <= self._exchange.before.clock + 1)
@@ -722,6 +751,11 @@ class Job:
             state: Of any size, or up to 1 MiB if this machine cannot reach the job's store.
         """
         self._refuse_island("save_state")
+        if self._trained:
+            raise UsageError(
+                "the training of this job saves the slot's state, which would replace this one: list an object with "
+                "state_dict and load_state_dict in its state= instead"
+            )
         self._await_exchange()
         with self._lent(np.frombuffer(state, np.uint8)) as at:
             self._agent.call(_agent.SAVE_STATE, a=at.address, c=len(state))

@@ -39,7 +39,6 @@ from ._async import (
     refuse_async,
     refuse_sync_batch_norm,
     scaled,
-    warn_of_no_position,
 )
 from ._counted import Counted
 from ._draft import Drafts
@@ -54,6 +53,8 @@ from ._names import Description, Place, decoded
 from ._notice import Notice
 from ._overlap import Exchange, Window, blocks, checked, compression
 from ._pinned import Pinned
+from ._rates import Rates
+from ._seen import look_around, refuse_misplaced
 from .errors import Done, NonFinite, Refused, RolledBack, UsageError
 from .job import Floats, Job, Saved, Table, _Now
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, Rule, Set
@@ -223,6 +224,7 @@ class _Group:
         if compress == "2bit":
             self.residual = np.zeros((rows.rows, _DIM), np.float32)
         self._piece: Floats | None = None  # memory for a part of an update that is rounded
+        self.factor = 1.0  # of the gradients: the present rate, divided by that of the rule
         self.decay = rule.decay
         if rule.decay:  # ServerOptimizer._write applies decay to the weights; the rows hold only their changes
             rule = type(rule)(**{k: v for k, v in vars(rule).items() if k != "decay"})
@@ -640,8 +642,6 @@ class _Model(_Training):
         if self._taken_over:
             self._taken_over = False
             self._counted.warn_taken_over()
-            if is_async(self.job) and len(self._state) == 1:  # only the count of epochs
-                warn_of_no_position(self.job)
 
     def _states(self) -> list[Any]:
         """Return the states of all objects in ``state``."""
@@ -858,6 +858,8 @@ class ServerOptimizer(_Model):
         state: Objects that a replacement process needs, such as the data loader. ``step`` saves them, so change them
             before it.
         weighted: Whether each ``step`` passes a weight for this slot's gradient. Needs ``bsp``.
+        schedulers: Schedulers of the optimizer, which must be SGD without momentum. ``step`` steps them and saves them,
+            so each slot counts its own steps. Do not call their ``step``.
         rate_scale: A factor of the rule's rate, under models other than ``bsp``. None divides the rate by the number of
             slots. The updates that all slots compute from the same weights then move them as far as one update by the
             mean gradient, under SGD with or without momentum.
@@ -884,15 +886,22 @@ class ServerOptimizer(_Model):
         rule: Rule | Optimizer,
         *,
         state: Iterable[Stateful] = (),
+        schedulers: Iterable[Any] = (),
         weighted: bool = False,
         rate_scale: float | None = None,
         end: str | None = None,
     ) -> None:
         self._weighted = weighted
+        self._schedulers = list(schedulers)
+        kept = [*state, *self._schedulers]
+        refuse_misplaced(kept, self._schedulers)
         groups = _groups_of(model, rule)
-        self._rules = [rule for _, rule in groups]
         self._optimizer = rule if isinstance(rule, Optimizer) else None
+        self._rates = Rates(self._optimizer, self._schedulers)
+        self._rules = self._rates.base([rule for _, rule in groups])
+        groups = [(of, rule) for (of, _), rule in zip(groups, self._rules, strict=True)]
         self._rate_scale = 1.0
+        self._looked = False  # for objects that the program uses but does not pass
         if is_async(job):
             refuse_async(job, weighted)
             refuse_sync_batch_norm(model)
@@ -904,7 +913,7 @@ class ServerOptimizer(_Model):
                 raise UsageError("bsp needs no rate_scale, since servers apply one mean gradient: omit it")
             end = end or "first"
             combine = "weighted" if weighted or end == "all" or job._sampler is not None else "mean"
-        super().__init__(job, model, groups, combine, state, end)
+        super().__init__(job, model, groups, combine, kept, end)
         self._gradients = _grads.Gradients(of for group, _ in groups for of in group)
         self._undo.append(self._gradients.hook())
         if self._optimizer is not None:
@@ -932,15 +941,19 @@ class ServerOptimizer(_Model):
         if not self._weighted and weight is not None:
             raise UsageError(f"step(weight={weight}) needs ServerOptimizer(…, weighted=True)")
         if self._optimizer is not None:
-            now = [rule_of(self._optimizer, group) for group in self._optimizer.param_groups]
+            self._rates.refuse_set()
+            now = self._rates.base([rule_of(self._optimizer, group) for group in self._optimizer.param_groups])
             if now != self._rules:
                 raise UsageError(
-                    "the optimizer's settings have changed, but the servers keep the first ones; for a decaying rate "
-                    'use a rule with a schedule, such as perdure.Adam(1e-3, schedule="sqrt")'
+                    "the optimizer's settings have changed, but the servers keep the first ones: set them before "
+                    "creating ServerOptimizer"
                 )
         if not is_async(self.job):  # otherwise each slot's gradient is applied by itself, and may be clipped
             self._gradients.check()
         self._refuse_changed()
+        if not self._looked:
+            self._looked = True
+            look_around(warn=not self._counted.keeps_position())
         self._counted.refuse_second_pass(self._loaders.again())
         self._loaders.check()
         self._exchange(weight)
@@ -950,6 +963,16 @@ class ServerOptimizer(_Model):
 
     def _shared_settings(self) -> dict[str, Any]:
         return {"rate_scale": self._rate_scale} if is_async(self.job) else {}
+
+    def _restore(self, kept: dict[str, Any]) -> None:
+        self._rates.loaded()
+
+    def _check_step(self) -> tuple[_Now, list[list[torch.Tensor | None]]]:
+        found = super()._check_step()
+        if self._schedulers:
+            for g, factor in zip(self._groups, self._rates.advance(self._rules), strict=True):
+                g.factor = factor
+        return found
 
     def _step_without_samples(self) -> None:
         self._idle = True
@@ -987,6 +1010,8 @@ class ServerOptimizer(_Model):
         place.copy_(grad)
         if g.decay:  # under bsp all slots have the same weights, so the mean contains their decay once
             place.add_(g.was[i], alpha=g.decay)
+        if g.factor != 1:
+            place.mul_(g.factor)
 
     def zero_grad(self) -> None:
         """Clear the gradients, like an optimizer's zero_grad."""

@@ -306,7 +306,7 @@ def test_mistakes(tmp_path: Path) -> None:
         for group in optimizer_of(p).param_groups:
             group["lr"] = 0.01
         model(torch.ones(1, 3)).sum().backward()
-        with pytest.raises(perdure.UsageError, match="settings have changed"):
+        with pytest.raises(perdure.UsageError, match="changed the optimizer's rate"):
             p.step()
         optimizer_of(p).param_groups[0]["lr"] = 0.1
         p._state.append(Odd())
