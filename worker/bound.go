@@ -9,7 +9,7 @@ import (
 
 // sendBounded sends this clock's updates once vap allows it.
 func (l *locked) sendBounded(ctx context.Context) error {
-	start := time.Now()
+	start := l.outages.waits()
 	defer func() {
 		l.outages.waited(start)
 		l.time.AddBoundWait(time.Since(start))

@@ -45,7 +45,7 @@ func SkipTo(ctx context.Context, c *Client, to perdure.Clock) (perdure.Clock, er
 	if l.out.Phase().IsOver() {
 		return l.resetClock(), nil
 	}
-	start := time.Now()
+	start := l.outages.waits()
 	stale := l.time.calls.stale
 	defer func() { l.time.AddClockTime(time.Since(start), stale) }()
 	err := l.waits.Until(ctx, func() (bool, error) {

@@ -2,12 +2,17 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/perdure/perdure"
 )
 
-const defaultOutageAfter = 200 * time.Millisecond
+const (
+	defaultOutageAfter = 200 * time.Millisecond
+	// logWaitAfter is how long calls wait in an outage until that is logged.
+	logWaitAfter = time.Second
+)
 
 // outages tracks the unavailable shards, if this client continues without them. outageWatch decides which shards these
 // are.
@@ -16,13 +21,24 @@ type outages struct {
 	on            bool               // the client continues during outages
 	began         time.Time          // start of the client, the origin of every outageTime
 	cancelContext context.CancelFunc // cancels the newest context of ContextUntilOutage; nil: there is none
+	calls         int                // reads and ends of clocks that are waiting
+	logged        time.Time          // when the present wait of calls was logged; zero: it was not
 }
 
 // at converts t to an outageTime.
 func (o *outages) at(t time.Time) outageTime { return outageTime(t.Sub(o.began)) + 1 }
 
-// waited counts the part of a call's wait since begin in which some shard was unavailable.
-func (o *outages) waited(start time.Time) { o.CountWait(o.at(start), o.at(time.Now())) }
+// waits notes that a read or the end of a clock may have to wait, and returns the time. The caller must call waited.
+func (o *outages) waits() (start time.Time) {
+	o.calls++
+	return time.Now()
+}
+
+// waited notes that a call continues. It counts the part of its wait in which some shard was unavailable.
+func (o *outages) waited(start time.Time) {
+	o.calls--
+	o.CountWait(o.at(start), o.at(time.Now()))
+}
 
 // now describes the present outage; nil: there is none. queued is the number of bytes queued for unavailable shards.
 func (o *outages) now(shards links, queued int64) *perdure.WorkerOutage {
@@ -68,9 +84,35 @@ func (c *Client) watch(ctx context.Context) {
 				l.observe(sh, now)
 			}
 			l.flushHeld(l.log.old(now, c.cfg.OutageAfter, l.waits.WaitingFor(c.cfg.OutageAfter/4, now)))
+			l.logWait(now)
 			c.mu.Unlock()
 		}
 	}
+}
+
+// logWait logs once that an outage has lasted for too long to continue, and once that calls no longer wait. It logs
+// errors, because nothing else that a program prints would show why it stands still.
+func (l *locked) logWait(now time.Time) {
+	o, log := &l.outages, l.cfg.Log
+	_, out := o.Outage(0)
+	queued, limit := l.out.Queued(), l.out.QueueLimit()
+	switch waiting := o.calls > 0 && l.waits.WaitingFor(logWaitAfter, now); {
+	case !waiting && !o.logged.IsZero():
+		log.Error("training continues after the outage", "waited", now.Sub(o.logged).Round(time.Second)+logWaitAfter)
+		o.logged = time.Time{}
+		return
+	case !waiting || !out || !o.logged.IsZero():
+		return
+	case queued >= limit:
+		log.Error("the queue of updates is full, so training waits until all servers answer: a larger --outage-mb "+
+			"lets it continue for longer", "clocks", o.OutageClocks(),
+			"queued", fmt.Sprintf("%.1f MiB", float64(queued)/(1<<20)))
+	default:
+		log.Error("rows in the cache are too old, or were never read, so training waits until all servers answer: a "+
+			"larger N in --on-outage continue:N lets it continue for longer", "clocks", o.OutageClocks(),
+			"N", l.job.OnOutage.Clocks)
+	}
+	o.logged = now
 }
 
 // observe updates the availability of a shard.

@@ -29,6 +29,7 @@ type outageWatch struct {
 
 	shards     int        // unavailable now
 	begin, end outageTime // of the present or last outage; end is valid only between outages
+	before     int64      // Clocks when the present or last outage began
 
 	// Counters.
 	Waited int64 // time that calls waited while some shard was unavailable, in nanoseconds
@@ -116,7 +117,7 @@ func (w *outageWatch) MarkAvailable(s *shardOutage, now outageTime) (back bool) 
 func (w *outageWatch) MarkUnavailable(s *shardOutage, now outageTime) {
 	s.unavailable = true
 	if w.shards++; w.shards == 1 {
-		w.begin = now
+		w.begin, w.before = now, w.Clocks
 	}
 }
 
@@ -124,6 +125,9 @@ func (w *outageWatch) MarkUnavailable(s *shardOutage, now outageTime) {
 func (w *outageWatch) Outage(now outageTime) (lasts int64, out bool) {
 	return int64(now - w.begin), w.shards > 0
 }
+
+// OutageClocks returns how many clocks have ended in the present or last outage.
+func (w *outageWatch) OutageClocks() int64 { return w.Clocks - w.before }
 
 // CountWait counts the part of a call's wait since begin in which some shard was unavailable.
 func (w *outageWatch) CountWait(start, now outageTime) {

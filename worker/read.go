@@ -90,7 +90,7 @@ func (l *locked) await(ctx context.Context, call *reads.Call, check func() error
 		return nil
 	}
 	l.carryOut()
-	start := time.Now()
+	start := l.outages.waits()
 	defer func() {
 		held, pushed, late := call.Waited()
 		const us = time.Microsecond

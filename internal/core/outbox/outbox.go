@@ -207,8 +207,11 @@ func (b *Outbox) WithinLimits() bool {
 	}
 	queued := b.Queued()
 	return (window == 0 || window < b.limits.Window) &&
-		(queued == 0 || queued < cmp.Or(b.limits.Outage, b.jobView.job.QueuedBytes())) && shown < maxLoggedBytes
+		(queued == 0 || queued < b.QueueLimit()) && shown < maxLoggedBytes
 }
+
+// QueueLimit returns the limit of Queued, at which no further clock ends.
+func (b *Outbox) QueueLimit() int64 { return cmp.Or(b.limits.Outage, b.jobView.job.QueuedBytes()) }
 
 // Queued returns the bytes of the updates for unavailable shards.
 func (b *Outbox) Queued() (n int64) {
