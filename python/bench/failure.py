@@ -73,6 +73,8 @@ def trial(a: argparse.Namespace, strategy: str, case: str, number: int) -> dict[
     last = next(w for w in words if w[:2] == ["test", "accuracy"])
     before = [at for at in seen if at[0] < 30]
     after = [at for at in seen if at[0] >= 30]
+    if not (before and after):
+        sys.exit(f"{run} has no evaluation before, or after, the first kill: choose a larger --scale")
     machines = 2 + servers  # with the coordinator and the learner
     return {
         "strategy": strategy,

@@ -64,7 +64,7 @@ loader = StatefulDataLoader(part, batch_size=32, shuffle=True)
 with perdure.ServerOptimizer(job, model, torch.optim.SGD(model.parameters(), 0.01), state=[loader]) as p:
     time.sleep(max(0.0, began - time.time()))
     shown = until = time.time()
-    for epoch in job.epochs(1000):
+    for _ in job.epochs(1000):
         for x, y in loader:
             if time.time() > began + a.seconds * a.scale:
                 raise perdure.Done

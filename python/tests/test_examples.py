@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -19,6 +20,16 @@ def launch(folder: Path, example: str, *args: str) -> str:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([*command, str(EXAMPLES / example), *args], env=environment, cwd=folder, check=True)
     return (folder / "run" / "logs" / "worker-0.log").read_text().splitlines()[-1]
+
+
+def make_pictures(folder: Path) -> None:
+    """Write random images and classes in the form of Fashion-MNIST."""
+    rng = np.random.default_rng(1)
+    for part, count in (("train", 128), ("t10k", 64)):
+        pictures, classes = rng.integers(256, size=(count, 28, 28)), rng.integers(10, size=count)
+        for kind, head, values in (("images-idx3", 16, pictures), ("labels-idx1", 8, classes)):
+            data = gzip.compress(bytes(head) + values.astype(np.uint8).tobytes())
+            (folder / f"{part}-{kind}-ubyte.gz").write_bytes(data)
 
 
 def test_short() -> None:
@@ -40,7 +51,7 @@ def test_recommend(tmp_path: Path) -> None:
     assert float(said.split()[-1]) > 0.8
 
 
-@pytest.mark.parametrize("example", ["shakespeare.py", "fashion.py"])
+@pytest.mark.parametrize("example", ["shakespeare.py", "fashion.py", "failure.py"])
 def test_torch(tmp_path: Path, example: str) -> None:
     pytest.importorskip("torchdata")
     if example == "shakespeare.py":
@@ -48,13 +59,7 @@ def test_torch(tmp_path: Path, example: str) -> None:
         said = launch(tmp_path, example, "--data", str(tmp_path / "text"), "--steps", "8", "--sync-every", "4")
         assert said.startswith("step 8: test loss ")
         return
-    import gzip
-
-    rng = np.random.default_rng(1)
-    for part, count in (("train", 128), ("t10k", 64)):
-        pictures, classes = rng.integers(256, size=(count, 28, 28)), rng.integers(10, size=count)
-        for kind, head, values in (("images-idx3", 16, pictures), ("labels-idx1", 8, classes)):
-            data = gzip.compress(bytes(head) + values.astype(np.uint8).tobytes())
-            (tmp_path / f"{part}-{kind}-ubyte.gz").write_bytes(data)
-    said = launch(tmp_path, example, "--data", str(tmp_path), "--batch", "16")
+    make_pictures(tmp_path)
+    more = ("--batch", "16") if example == "fashion.py" else ("--seconds", "2", "--step", "0.1")
+    said = launch(tmp_path, example, "--data", str(tmp_path), *more)
     assert said.startswith("test accuracy ")

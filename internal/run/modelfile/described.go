@@ -19,6 +19,7 @@ import (
 const (
 	namesTable  = "weights.names"
 	begunSuffix = ".begin"
+	begunTable  = "begun" // of asynchronous training
 )
 
 // Limits and layout of a description: its text follows its length and CRC-32, and each float32 value has two bytes.
@@ -65,6 +66,15 @@ func IsSaved(tables []perdure.TableSpec) bool {
 	described := slices.ContainsFunc(tables, func(t perdure.TableSpec) bool { return t.Name == namesTable })
 	begun := func(t perdure.TableSpec) bool { return strings.HasSuffix(t.Name, begunSuffix) }
 	return described && !slices.ContainsFunc(tables, begun)
+}
+
+// HasFixedSlots reports whether a job with these tables divides its data among a fixed number of slots, as asynchronous
+// training with ServerOptimizer does.
+func HasFixedSlots(tables []perdure.TableSpec) bool {
+	has := func(name string) bool {
+		return slices.ContainsFunc(tables, func(t perdure.TableSpec) bool { return t.Name == name })
+	}
+	return has(namesTable) && has(begunTable)
 }
 
 // StateDict converts the tables of a perdure.torch program to the tensors of the model's state_dict. saved is the model

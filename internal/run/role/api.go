@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/coordinator"
 	"github.com/perdure/perdure/internal/proc/machine"
 	"github.com/perdure/perdure/internal/proc/supervisor"
+	"github.com/perdure/perdure/internal/run/modelfile"
 )
 
 // Scale implements control.Backend. It returns after the request is saved: a caller that then sees a view without the
@@ -24,6 +25,11 @@ import (
 func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, err error) {
 	var refused error
 	err = coordinator.AskSaved(ctx, b.co, func(core *membership.Core, _ coordinator.Latest) {
+		if slots := core.Record().Job.Slots; modelfile.HasFixedSlots(core.Record().View.Tables) {
+			refused = fmt.Errorf("%w: the programs train asynchronously and have divided their data among all slots, "+
+				"so their number is fixed at %d: start a new job with the exported model", perdure.ErrRefused, slots)
+			return
+		}
 		ch := membership.Change{Leave: s.Leave, At: s.At}
 		if s.Workers != 0 {
 			ch, refused = core.Record().Scaled(s.Workers, s.At)

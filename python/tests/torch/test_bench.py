@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_examples import make_pictures
 
 pytest.importorskip("torch")
 pytest.importorskip("torchdata")
@@ -41,6 +42,15 @@ def test_storm(tmp_path: Path, text: Path) -> None:
     page = run(tmp_path, "storm_page.py", "calm.json", "storm.json", "--picture", "storm.svg")
     assert "| 2 | learners, servers, coordinator, 900 an hour | perdure |" in page
     assert "</svg>" in (tmp_path / "storm.svg").read_text()
+
+
+def test_failure(tmp_path: Path) -> None:
+    make_pictures(tmp_path)
+    short = ["--data", tmp_path, "--scale", 0.06, "--seconds", 120, "--trials", 1, "--cases", "killed"]
+    for _ in range(2):  # the second time it has all runs
+        said = run(tmp_path, "failure.py", *short, "--strategies", "stateless", "sync-stateless")
+    rows = [line for line in said.splitlines() if "| killed | 1 |" in line]
+    assert [row.split("`")[1] for row in rows] == ["stateless", "sync-stateless"]
 
 
 def test_tokens(tmp_path: Path, text: Path) -> None:

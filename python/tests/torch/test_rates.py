@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
 import warnings
 from pathlib import Path
 from typing import Any
@@ -188,6 +190,22 @@ def test_data_without_a_position(tmp_path: Path, flags: tuple[str, ...]) -> None
             step(p, linear, torch.ones(1, 2))
         with warnings.catch_warnings(action="error", category=RuntimeWarning):
             step(p, linear, torch.ones(1, 2))
+    of.end()
+
+
+def test_the_number_of_slots_is_fixed(tmp_path: Path) -> None:
+    """A request to change it is refused, and the job continues."""
+    of = Cluster(tmp_path, "--workers", "1", "--servers", "1", *ASYNC)
+    with of.join(0) as job:
+        linear = torch.nn.Linear(2, 2)
+        with perdure.ServerOptimizer(job, linear, perdure.SGD(0.1)) as p:
+            command = [os.environ["PERDURE_BINARY"], "scale", "--run", str(tmp_path / "run"), "2"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode != 0
+            assert "their number is fixed at 1" in done.stderr
+            for _ in range(5):
+                linear(torch.ones(1, 2)).sum().backward()
+                p.step()
     of.end()
 
 
