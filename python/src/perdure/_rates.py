@@ -83,8 +83,10 @@ class Rates:
         return [] if self._optimizer is None else [float(group["lr"]) for group in self._optimizer.param_groups]
 
     def _refuse_unlisted(self) -> None:
-        # A scheduler replaces the optimizer's step when it is created.
-        if self._optimizer is None or self._schedulers or "step" not in vars(self._optimizer):
+        if self._optimizer is None or self._schedulers:
+            return
+        step = self._optimizer.step  # a scheduler replaces it when it is created; the second name is that of torch 2.3
+        if not (hasattr(step, "_wrapped_by_lr_sched") or hasattr(step, "_with_counter")):
             return
         what = _CONSTANT.format(type(self._optimizer).__name__)
         raise UsageError(
