@@ -44,6 +44,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/availability"
 	"github.com/perdure/perdure/internal/core/mutation"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/protocol"
@@ -96,7 +97,7 @@ func newClient(cfg Config, s session) *Client {
 		},
 		saving: storedStates{stateStore: &c.saves}, slot: cfg.Slot.Requested(),
 		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
-		outages: outages{outageWatch: outageWatch{After: int64(cfg.OutageAfter)}, began: time.Now()},
+		outages: outages{Watch: availability.Watch{After: int64(cfg.OutageAfter)}, began: time.Now()},
 	}
 	if cfg.Observer {
 		c.state.slot = perdure.NoSlot

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure/internal/core/availability"
 	"github.com/perdure/perdure/internal/testcluster/wallclock"
 )
 
@@ -11,16 +12,16 @@ import (
 func TestJumpedOutage(t *testing.T) {
 	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
 		now := time.Now()
-		o := outages{outageWatch: outageWatch{After: int64(defaultOutageAfter)}, began: now}
-		var sh shardOutage
-		gone := shardHealth{AnswerPending: true}
+		o := outages{Watch: availability.Watch{After: int64(defaultOutageAfter)}, began: now}
+		var sh availability.Shard
+		gone := availability.Health{AnswerPending: true}
 		for _, c := range []struct {
 			after time.Duration
-			want  outageDecision
+			want  availability.Decision
 		}{
-			{0, unchanged},
-			{defaultOutageAfter - time.Millisecond, unchanged},
-			{defaultOutageAfter, failed},
+			{0, availability.Unchanged},
+			{defaultOutageAfter - time.Millisecond, availability.Unchanged},
+			{defaultOutageAfter, availability.Failed},
 		} {
 			at := now.Add(time.Second + c.after)
 			if c.after > 0 {

@@ -3,9 +3,11 @@ package worker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/availability"
 )
 
 const (
@@ -14,19 +16,18 @@ const (
 	logWaitAfter = time.Second
 )
 
-// outages tracks the unavailable shards, if this client continues without them. outageWatch decides which shards these
-// are.
+// outages tracks the unavailable shards, if this client continues without them. Its Watch decides which these are.
 type outages struct {
-	outageWatch
+	availability.Watch
 	on            bool               // the client continues during outages
-	began         time.Time          // start of the client, the origin of every outageTime
+	began         time.Time          // start of the client, the origin of every Time
 	cancelContext context.CancelFunc // cancels the newest context of ContextUntilOutage; nil: there is none
 	calls         int                // reads and ends of clocks that are waiting
 	logged        time.Time          // when the present wait of calls was logged; zero: it was not
 }
 
-// at converts t to an outageTime.
-func (o *outages) at(t time.Time) outageTime { return outageTime(t.Sub(o.began)) + 1 }
+// at converts t to a Time.
+func (o *outages) at(t time.Time) availability.Time { return availability.Time(t.Sub(o.began)) + 1 }
 
 // waits notes that a read or the end of a clock may have to wait, and returns the time. The caller must call waited.
 func (o *outages) waits() (start time.Time) {
@@ -84,33 +85,32 @@ func (c *Client) watch(ctx context.Context) {
 				l.observe(sh, now)
 			}
 			l.flushHeld(l.log.old(now, c.cfg.OutageAfter, l.waits.WaitingFor(c.cfg.OutageAfter/4, now)))
-			l.logWait(now)
+			waiting, queued := l.outages.calls > 0 && l.waits.WaitingFor(logWaitAfter, now), l.out.Queued()
+			l.outages.logWait(c.cfg.Log, now, waiting, queued >= l.out.QueueLimit(), queued, l.job.OnOutage.Clocks)
 			c.mu.Unlock()
 		}
 	}
 }
 
 // logWait logs once that an outage has lasted for too long to continue, and once that calls no longer wait. It logs
-// errors, because nothing else that a program prints would show why it stands still.
-func (l *locked) logWait(now time.Time) {
-	o, log := &l.outages, l.cfg.Log
+// errors, because nothing else that a program prints would show why it stands still. waiting: calls have waited for
+// logWaitAfter. full: the queue of updates has reached its limit.
+func (o *outages) logWait(log *slog.Logger, now time.Time, waiting, full bool, queued int64, rows perdure.Clock) {
 	_, out := o.Outage(0)
-	queued, limit := l.out.Queued(), l.out.QueueLimit()
-	switch waiting := o.calls > 0 && l.waits.WaitingFor(logWaitAfter, now); {
+	switch {
 	case !waiting && !o.logged.IsZero():
 		log.Error("training continues after the outage", "waited", now.Sub(o.logged).Round(time.Second)+logWaitAfter)
 		o.logged = time.Time{}
 		return
 	case !waiting || !out || !o.logged.IsZero():
 		return
-	case queued >= limit:
+	case full:
 		log.Error("the queue of updates is full, so training waits until all servers answer: a larger --outage-mb "+
 			"lets it continue for longer", "clocks", o.OutageClocks(),
 			"queued", fmt.Sprintf("%.1f MiB", float64(queued)/(1<<20)))
 	default:
 		log.Error("rows in the cache are too old, or were never read, so training waits until all servers answer: a "+
-			"larger N in --on-outage continue:N lets it continue for longer", "clocks", o.OutageClocks(),
-			"N", l.job.OnOutage.Clocks)
+			"larger N in --on-outage continue:N lets it continue for longer", "clocks", o.OutageClocks(), "N", rows)
 	}
 	o.logged = now
 }
@@ -121,15 +121,15 @@ func (l *locked) observe(sh *shardLink, now time.Time) {
 		l.release(sh)
 		return
 	}
-	how := shardHealth{Connected: sh.connected()}
+	how := availability.Health{Connected: sh.connected()}
 	how.AnswerPending = !how.Connected || sh.out.OwesAnswer(sh.rows.MinClock())
 	if how.AnswerPending && how.Connected {
 		how.Bytes = l.shards.pendingBytes(sh)
 	}
 	switch l.outages.Decide(&sh.outage, how, l.outages.at(now)) {
-	case recovered:
+	case availability.Recovered:
 		l.markAvailable(sh, l.outages.at(time.Now()))
-	case failed:
+	case availability.Failed:
 		l.markUnavailable(sh)
 	}
 }
@@ -143,7 +143,7 @@ func (s links) outWith(sh *shardLink, mode perdure.ClockMode) links {
 }
 
 // markAvailable records that a shard has shown that it is available, or that nothing indicates otherwise.
-func (l *locked) markAvailable(sh *shardLink, now outageTime) {
+func (l *locked) markAvailable(sh *shardLink, now availability.Time) {
 	if back := l.outages.MarkAvailable(&sh.outage, now); !back {
 		return
 	}

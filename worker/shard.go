@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/availability"
 	"github.com/perdure/perdure/internal/core/outbox"
 	"github.com/perdure/perdure/internal/core/protocol"
 	"github.com/perdure/perdure/internal/core/reads"
@@ -28,7 +29,7 @@ type shardLink struct {
 	out       *outbox.Shard // outgoing updates
 	rows      *reads.Shard  // rows read
 	lag       lagReport
-	outage    shardOutage
+	outage    availability.Shard
 	stuck     bool      // unavailable, and some calls that wait for it have not been woken
 	heldSince time.Time // since when updates are held back from the update log; zero: none are
 }

@@ -47,7 +47,7 @@ func (w *statusSender) send(now time.Time) {
 
 func (l *locked) status() protocol.WorkerStatus {
 	retained, crowded := l.out.Retained()
-	read, made, out := l.reads.Stats(), &l.out.Counters, &l.outages.outageWatch
+	read, made, out := l.reads.Stats(), &l.out.Counters, &l.outages.Watch
 	st := protocol.WorkerStatus{
 		Revision: l.view.Revision, Generation: l.generation, Clock: l.out.Clock(), NeedsCut: crowded,
 		Counters: perdure.WorkerCounters{

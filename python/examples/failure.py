@@ -6,8 +6,8 @@
         failure.py --data data/fashion-mnist
 
 Training starts 10 s after the job, and ends 240 s later. Each line of runs/…/logs/worker-0.log has the seconds of
-training, the number of steps, and the accuracy on 1,000 test images. Choose another --recovery and --consistency to
-see what they make of the kills. --scale 0.25 makes everything four times faster: then kill at 17.5s+5s and 30s+5s.
+training, the number of steps, and the accuracy on 1,000 test images. Compare other values of --recovery and
+--consistency. --scale 0.25 makes everything four times faster: then kill at 17.5s+5s and 30s+5s.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-package worker
+package availability
 
 import "testing"
 
@@ -7,51 +7,51 @@ const after = 100e6 // nanoseconds
 // TestJudge checks when a shard becomes unavailable and available. A step lets time pass and may record an answer; how
 // is the shard's health afterwards.
 func TestJudge(t *testing.T) {
-	whole := shardHealth{Connected: true}
-	owes := shardHealth{Connected: true, AnswerPending: true}
-	gone := shardHealth{AnswerPending: true}
-	busy := shardHealth{Connected: true, AnswerPending: true, Bytes: minApplyRate * 3 / 10} // takes 3·after to apply
+	whole := Health{Connected: true}
+	owes := Health{Connected: true, AnswerPending: true}
+	gone := Health{AnswerPending: true}
+	busy := Health{Connected: true, AnswerPending: true, Bytes: minApplyRate * 3 / 10} // takes 3·after to apply
 	type step struct {
-		pass    outageTime
+		pass    Time
 		answers bool
-		how     shardHealth
-		want    outageDecision
+		how     Health
+		want    Decision
 	}
 	for name, steps := range map[string][]step{
 		"it owes nothing": {
-			{0, false, whole, recovered}, {1e12, false, whole, recovered},
+			{0, false, whole, Recovered}, {1e12, false, whole, Recovered},
 		},
 		"its server is gone": {
-			{0, false, gone, unchanged}, {after - 1, false, gone, unchanged}, {1, false, gone, failed},
+			{0, false, gone, Unchanged}, {after - 1, false, gone, Unchanged}, {1, false, gone, Failed},
 		},
 		"only its silence speaks for it": {
-			{0, false, owes, unchanged}, {4*after - 1, false, owes, unchanged}, {1, false, owes, failed},
+			{0, false, owes, Unchanged}, {4*after - 1, false, owes, Unchanged}, {1, false, owes, Failed},
 		},
 		"its servers have much to apply": {
-			{0, false, busy, unchanged}, {4 * after, false, busy, unchanged}, {3 * after, false, busy, failed},
+			{0, false, busy, Unchanged}, {4 * after, false, busy, Unchanged}, {3 * after, false, busy, Failed},
 		},
 		"it answers, and owes again": {
-			{0, false, owes, unchanged},
-			{after, true, owes, unchanged},
-			{4 * after, false, owes, unchanged},
-			{4 * after, false, owes, failed}, // the last answer took after
+			{0, false, owes, Unchanged},
+			{after, true, owes, Unchanged},
+			{4 * after, false, owes, Unchanged},
+			{4 * after, false, owes, Failed}, // the last answer took after
 		},
 		"it is slow, and then faster": {
-			{0, false, owes, unchanged},
-			{3 * after, true, owes, unchanged},
-			{0, true, owes, unchanged},
-			{14*after - 1, false, owes, unchanged},
-			{1, false, owes, unchanged}, // 4·(1 + 3·7/8) times after
-			{after, false, owes, failed},
+			{0, false, owes, Unchanged},
+			{3 * after, true, owes, Unchanged},
+			{0, true, owes, Unchanged},
+			{14*after - 1, false, owes, Unchanged},
+			{1, false, owes, Unchanged}, // 4·(1 + 3·7/8) times after
+			{after, false, owes, Failed},
 		},
 		"it was away, which says nothing of its answers": {
-			{0, false, owes, unchanged}, {11 * after, true, owes, unchanged}, {4 * after, false, owes, failed},
+			{0, false, owes, Unchanged}, {11 * after, true, owes, Unchanged}, {4 * after, false, owes, Failed},
 		},
 		"its connections break while it is silent": {
-			{0, false, owes, unchanged}, {2 * after, false, gone, failed},
+			{0, false, owes, Unchanged}, {2 * after, false, gone, Failed},
 		},
 	} {
-		w, now, s := outageWatch{After: after}, outageTime(1), shardOutage{}
+		w, now, s := Watch{After: after}, Time(1), Shard{}
 		for i, step := range steps {
 			if now += step.pass; step.answers {
 				w.RecordAnswer(&s, step.how.Connected, now)
@@ -61,7 +61,7 @@ func TestJudge(t *testing.T) {
 			if got != step.want {
 				t.Errorf("%s, step %d: %v, want %v", name, i, got, step.want)
 			}
-			if got == recovered {
+			if got == Recovered {
 				w.MarkAvailable(&s, now)
 			}
 		}
@@ -70,10 +70,10 @@ func TestJudge(t *testing.T) {
 
 // TestOutOnce checks that an unavailable shard does not become unavailable again, and that it becomes available once.
 func TestOutOnce(t *testing.T) {
-	w, s := outageWatch{After: after}, shardOutage{}
-	w.Decide(&s, shardHealth{AnswerPending: true}, 1)
+	w, s := Watch{After: after}, Shard{}
+	w.Decide(&s, Health{AnswerPending: true}, 1)
 	w.MarkUnavailable(&s, 200)
-	if v := w.Decide(&s, shardHealth{AnswerPending: true}, 1e12); v != unchanged || !s.Unavailable() {
+	if v := w.Decide(&s, Health{AnswerPending: true}, 1e12); v != Unchanged || !s.Unavailable() {
 		t.Errorf("it is out, and judged %v", v)
 	}
 	if lasts, out := w.Outage(300); !out || lasts != 100 {
@@ -90,8 +90,8 @@ func TestOutOnce(t *testing.T) {
 // TestCounts checks the counters: the part of a call's wait during which some shard was unavailable, the clocks
 // finished meanwhile, and the max number of queued bytes.
 func TestCounts(t *testing.T) {
-	var w outageWatch
-	var one, other shardOutage
+	var w Watch
+	var one, other Shard
 	w.CountClock(7)
 	w.MarkUnavailable(&one, 10)
 	w.MarkUnavailable(&other, 12)
