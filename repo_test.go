@@ -37,6 +37,7 @@ var importRanks = map[string]int{
 	// Pure cores.
 	"internal/core/consistency":     2,
 	"internal/core/placement":       1,
+	"internal/core/availability":    0,
 	"internal/core/chain":           4,
 	"internal/core/membership":      3,
 	"internal/core/recovery":        2,

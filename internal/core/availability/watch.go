@@ -1,7 +1,7 @@
 // Package availability decides which shards are unavailable, so that a worker can continue without them, and counts
-// what that costs. A shard is unavailable when an answer from it has been pending for longer than a healthy shard takes.
-// It is available again when it has answered, or when no answer is pending. The package does no I/O and reads no clock:
-// the caller passes the time and the state of each shard. Its types are not safe for concurrent use.
+// what that costs. A shard is unavailable when an answer from it has been pending for longer than a healthy shard
+// takes. It is available again when it has answered, or when no answer is pending. The package does no I/O and reads no
+// clock: the caller passes the time and the state of each shard. Its types are not safe for concurrent use.
 package availability
 
 // Time is a moment, in nanoseconds since an origin that the caller chooses. It is never 0, and the times passed
