@@ -114,7 +114,7 @@ func (b *Outbox) tryMerge(into, u *Update) bool {
 	if b.jobView.cuts.Has(u.clock) && !b.limits.Mutations.Merging {
 		return false
 	}
-	s := b.newSum(into, u)
+	s := b.jobView.newSum(into, u)
 	if 3*s.bytes > 2*(u.bytes+updateCost) || !s.fits() {
 		return false
 	}
@@ -132,11 +132,11 @@ type sum struct {
 	scaled     []float32
 }
 
-func (b *Outbox) newSum(into, from *Update) *sum {
+func (t *jobView) newSum(into, from *Update) *sum {
 	s := &sum{into: into, from: from, maxFactor: 1}
-	for _, t := range b.jobView.view.Tables {
+	for _, table := range t.view.Tables {
 		by := float32(1)
-		if b.jobView.job.StaleScale.AppliesTo(t.Rule) {
+		if t.job.StaleScale.AppliesTo(table.Rule) {
 			by = from.weight / into.weight
 		}
 		s.by, s.maxFactor = append(s.by, by), max(s.maxFactor, by)
