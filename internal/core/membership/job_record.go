@@ -168,6 +168,9 @@ func (f *JobRecord) SavesAtCuts(slot int) bool {
 
 const anySlot = -1
 
+// AnySavesAtCuts reports SavesAtCuts of any slot.
+func (f *JobRecord) AnySavesAtCuts() bool { return f.SavesAtCuts(anySlot) }
+
 // IsRepeatable reports whether a replacement process repeats a dead process's work with the same result, because
 // everything it reads is a function of the clock. If a read update is then lost with every shard that had it, no reader
 // has to undo anything.

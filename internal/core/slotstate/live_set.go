@@ -90,12 +90,12 @@ func (h *LiveSet) Same(other *LiveSet) bool {
 	return h.generation == other.generation && maps.Equal(h.names, other.names) && maps.Equal(h.slots, other.slots)
 }
 
-// Garbage returns the given names whose objects will never be needed again.
+// Garbage returns the given names whose objects will never be needed again. Programs delete their drafts themselves.
 func (h *LiveSet) Garbage(names []string) (garbage []string) {
 	for _, name := range names {
 		k, ok := ParseName(name)
 		t, received := h.slots[k.Slot]
-		if _, held := h.names[name]; !ok || held || !received {
+		if _, held := h.names[name]; !ok || held || !received || k.IsDraft() {
 			continue
 		}
 		if k.Generation < h.generation || !t.none && t.oldest.After(k) {

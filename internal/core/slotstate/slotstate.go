@@ -41,6 +41,13 @@ func (k Key) After(other Key) bool {
 		cmp.Compare(k.Number, other.Number)) > 0
 }
 
+// Draft returns the key of a slot's draft: the state of its program between two clocks, which a process that has to end
+// saves for the next one. A slot has one draft, which each later one replaces. No update refers to it.
+func Draft(slot perdure.Slot) Key { return Key{Slot: slot} }
+
+// IsDraft reports whether k is the key of a draft. Generations and incarnations of other states start at 1.
+func (k Key) IsDraft() bool { return k == Draft(k.Slot) }
+
 // Prefix starts the name of each state object, and of no other object in a store.
 const Prefix = "state-"
 

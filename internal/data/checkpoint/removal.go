@@ -152,7 +152,8 @@ func (s *retention) addRunning(k *Info) {
 // mayNeed reports whether a file that no remaining manifest names may still be needed.
 func (s *retention) mayNeed(name string) bool {
 	if isState(name) {
-		return s.keepStates
+		k, ok := slotstate.ParseName(name)
+		return s.keepStates || ok && k.IsDraft()
 	}
 	_, started := store.ParseUnfinished(name)
 	cut, rows, number, _ := parseSegmentFile(name)

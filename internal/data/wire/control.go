@@ -147,9 +147,10 @@ type Progress struct {
 	Done     bool          `json:"done"`     // nothing is left to do, and no further process will be admitted
 	// Closed says that the job ends early and that its last possible checkpoint is durable.
 	Closed          bool  `json:"closed"`
-	Serving         bool  `json:"serving"`     // every shard serves and every slot works
-	UpdatesApplied  int64 `json:"updates_in"`  // in the rows now
-	UpdatesExpected int64 `json:"updates_due"` // in the rows at the end if none is lost
+	SavesAtCuts     bool  `json:"saves_at_cuts,omitempty"` // a checkpoint needs a state that programs save
+	Serving         bool  `json:"serving"`                 // every shard serves and every slot works
+	UpdatesApplied  int64 `json:"updates_in"`              // in the rows now
+	UpdatesExpected int64 `json:"updates_due"`             // in the rows at the end if none is lost
 	UpdatesLost     int64 `json:"updates_lost"`
 	ClocksRedone    int64 `json:"clocks_redone"`
 	// Members contains all servers and slots in the first Progress of a connection, and later only those that have

@@ -49,6 +49,8 @@ type JobConfig struct {
 	Grace   time.Duration // see Options; 0: 150 ms, because processes are notified of the end beforehand
 	// LastCheckpoint is the time limit for the last checkpoint of a job that is ended early (Stop); 0: none is made.
 	LastCheckpoint time.Duration
+	// ProgramGrace is the time limit for the user's programs to end before that; 0: they end with the job.
+	ProgramGrace time.Duration
 }
 
 // Job runs the processes of a local job. It starts and watches them, replaces those that die, injects the planned
@@ -445,7 +447,7 @@ func (j *Job) replace(e Exit) (again Restart, empty bool) {
 		own: e.Role == wire.RoleWorker && j.cfg.OwnWorkers, planned: planned,
 		slotLeft: j.left[id], leaving: j.until[id] > 0,
 		finished: j.lastProgress.End > 0 && j.lastProgress.Clock >= j.lastProgress.End,
-		jobDone:  j.done, stopping: j.ctx.Err() != nil, noReplace: j.cfg.NoReplace,
+		jobDone:  j.done, stopping: j.ctx.Err() != nil || j.closing.ends && e.Role == wire.RoleWorker, noReplace: j.cfg.NoReplace,
 	}
 	target := targetName(id)
 	actions := c.decide(&e)

@@ -1,9 +1,11 @@
 package supervisor
 
 import (
+	"context"
 	"fmt"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/wire"
 )
 
@@ -17,12 +19,15 @@ const (
 
 // closing is the state of a job that is ended early, while its last checkpoint is made.
 type closing struct {
-	why error // nil: the job is not being ended
+	why   error // nil: the job is not being ended
+	ends  bool  // the user's programs end, and are not restarted
+	asked bool  // the coordinator was asked for the last checkpoint
 }
 
 // Stop ends the job early. If the job keeps checkpoints, a last one is made first, within JobConfig.LastCheckpoint,
-// while training continues. A second call does not wait for it. Run then returns the err of the first call. If the job
-// is already complete, Stop leaves its end to the process that exports the model.
+// while training continues. The user's programs end before it, unless it needs a state that they save: see
+// endPrograms. A second call does not wait for it. Run then returns the err of the first call. If the job is already
+// complete, Stop leaves its end to the process that exports the model.
 func (j *Job) Stop(err error) {
 	if j.startClosing(err) {
 		j.Emit("closing", "", time.Now(),
@@ -42,15 +47,74 @@ func (j *Job) startClosing(err error) (saves bool) {
 		j.endLocked(j.closing.why)
 	case j.lastProgress.Complete:
 		j.closing.why = err
-	case j.cfg.LastCheckpoint <= 0:
+	case j.cfg.LastCheckpoint <= 0 && (j.cfg.ProgramGrace <= 0 || !j.cfg.OwnWorkers):
 		j.endLocked(err)
 	default:
 		j.closing.why = err
-		j.coordinator.send(closeOrder())
-		time.AfterFunc(j.cfg.LastCheckpoint, j.closeTimedOut)
-		return true
+		go j.close()
+		return j.cfg.LastCheckpoint > 0
 	}
 	return false
+}
+
+// close ends the user's programs, requests the last checkpoint, and ends the job when its time is over.
+func (j *Job) close() {
+	j.endPrograms()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.cfg.LastCheckpoint <= 0 {
+		j.endLocked(j.closing.why)
+		return
+	}
+	j.closing.asked = true
+	j.coordinator.send(closeOrder())
+	time.AfterFunc(j.cfg.LastCheckpoint, j.closeTimedOut)
+}
+
+// endPrograms ends the user's programs, which save their work since their last update as drafts, and waits for them
+// for at most JobConfig.ProgramGrace. Drafts continue the last checkpoint only if it is of their clock, so no program
+// may end a clock in between. A checkpoint can be made only of a clock that all slots have reached, so endPrograms
+// first waits until they are at the same one, for half of the time at most.
+func (j *Job) endPrograms() {
+	if !j.cfg.OwnWorkers || j.cfg.ProgramGrace <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(j.ctx, j.cfg.ProgramGrace)
+	defer cancel()
+	until := time.Now().Add(j.cfg.ProgramGrace / 2)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !j.startEndingPrograms(time.Now().After(until)) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	j.group.signalWhere(signalTerm, func(k *child) bool { return k.spec.Role == wire.RoleWorker })
+	j.group.Await(ctx, wire.RoleWorker)
+}
+
+// startEndingPrograms reports whether the wait for equal clocks is over, and stops restarts of programs then.
+func (j *Job) startEndingPrograms(late bool) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.lastProgress.SavesAtCuts { // the checkpoint needs the programs
+		return true
+	}
+	first := perdure.Clock(-1)
+	for i := range j.lastProgress.Members {
+		m := &j.lastProgress.Members[i]
+		if m.Role != wire.RoleWorker || m.State == "left" {
+			continue
+		}
+		if first >= 0 && m.Clock != first && !late {
+			return false
+		}
+		first = m.Clock
+	}
+	j.closing.ends = true
+	return true
 }
 
 // closeTimedOut ends the job without a last checkpoint, after its time limit.
@@ -69,7 +133,7 @@ func closeOrder() wire.Frame {
 // resendCloseLocked requests the last checkpoint from a new coordinator, because its predecessor may not have recorded
 // the request. The caller must hold j.mu.
 func (j *Job) resendCloseLocked() {
-	if j.closing.why != nil && j.endReason == nil {
+	if j.closing.asked && j.endReason == nil {
 		j.coordinator.send(closeOrder())
 	}
 }

@@ -53,6 +53,7 @@ type Agent struct {
 	names  map[string]int
 	state  []byte // loaded, and waiting to be fetched
 	stream *stateStream
+	draft  *stateStream
 
 	cancels map[uint32]context.CancelFunc // by number of the pending call
 

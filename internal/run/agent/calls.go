@@ -263,11 +263,25 @@ func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) 
 		defer done()
 		return answer(c.SaveState(b))
 	case opStreamState:
+		if r.args[0] == streamsDraft && r.args[2] == 0 {
+			return answer(worker.NewDraft(c).Delete(ctx))
+		}
 		s := newStateStream(r.args[2])
 		a.mu.Lock()
-		a.stream = s
+		if r.args[0] == streamsDraft {
+			a.draft = s
+		} else {
+			a.stream = s
+		}
 		a.mu.Unlock()
-		if r.args[0] == 0 {
+		switch r.args[0] {
+		case streamsDraft:
+			a.all.Go(func() {
+				s.err = worker.NewDraft(c).Save(life, s.size, s.write)
+				close(s.ended)
+			})
+			return reply{}
+		case 0:
 			return answer(c.SaveStateFrom(s.size, s.write, func() { close(s.ended) }))
 		}
 		a.all.Go(func() {
@@ -276,7 +290,7 @@ func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) 
 		})
 		return reply{}
 	case opCopied:
-		return a.copied(ctx)
+		return a.copied(ctx, r.args[0])
 	case opStatePiece:
 		return a.statePiece(ctx, r)
 	case opLoadState:
@@ -287,9 +301,12 @@ func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) 
 		}
 		var s worker.SavedState
 		var err error
-		if r.args[0] == loadsOther {
+		switch r.args[0] {
+		case loadsOther:
 			s, err = shared.LoadFrom(ctx, perdure.Slot(r.args[1]))
-		} else {
+		case loadsDraft:
+			s.State, err = worker.NewDraft(c).Load(ctx)
+		default:
 			s, err = c.LoadSaved(ctx)
 		}
 		if err != nil {
@@ -311,13 +328,16 @@ func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) 
 const (
 	loadsCopy  = 1 // of the shared state, which another process saves for this one
 	loadsOther = 2 // the state that another slot has saved
+	loadsDraft = 3 // the slot's draft
 )
 
-// copied waits until the copy of the shared state that the program sends is stored or not needed.
-func (a *Agent) copied(ctx context.Context) reply {
-	a.mu.Lock()
-	s := a.stream
-	a.mu.Unlock()
+// streamsDraft is the kind of opStreamState, opStatePiece and opCopied for the slot's draft. It may be sent while
+// another state is.
+const streamsDraft = 2
+
+// copied waits until the draft, or the copy of the shared state, that the program sends is stored or not needed.
+func (a *Agent) copied(ctx context.Context, kind int64) reply {
+	s := a.sending(kind)
 	if s == nil {
 		return failed(usageErrorf("no copy is being saved"))
 	}

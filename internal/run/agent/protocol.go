@@ -14,7 +14,7 @@ import (
 
 // Protocol is the version of the socket protocol. Every change increments it, including a new call. Programs with
 // another version are rejected.
-const Protocol = 9
+const Protocol = 10
 
 // A packet on the socket consists of a header and text, of at most maxPacket bytes together. All numbers are
 // little-endian.

@@ -73,9 +73,7 @@ func (s *stateStream) write(ctx context.Context, w io.Writer) error {
 // the store, the state's size when no more pieces are needed. Clock reports whether the state was stored. A piece of no
 // bytes has the reason why the program cannot read its state.
 func (a *Agent) statePiece(ctx context.Context, r *request) reply {
-	a.mu.Lock()
-	s := a.stream
-	a.mu.Unlock()
+	s := a.sending(r.args[3])
 	if s != nil && r.args[2] == 0 {
 		select {
 		case s.failed <- usageErrorf("the program cannot read its state: %s", r.text):
@@ -94,6 +92,16 @@ func (a *Agent) statePiece(ctx context.Context, r *request) reply {
 	return s.pass(ctx, &statePiece{
 		at: r.args[1], bytes: b, read: make(chan struct{}), next: make(chan int64, 1),
 	})
+}
+
+// sending returns the state of a kind that the program sends, or nil.
+func (a *Agent) sending(kind int64) *stateStream {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if kind == streamsDraft {
+		return a.draft
+	}
+	return a.stream
 }
 
 // pass passes a piece to the store and returns the reply.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/slotstate"
 	"github.com/perdure/perdure/internal/data/store"
 	"github.com/perdure/perdure/internal/run/checkpoints"
 	"github.com/perdure/perdure/internal/run/settings"
@@ -89,6 +90,9 @@ func (k runStore) writeResumedState(ctx context.Context) (err error) {
 	if err == nil {
 		err = copyObjects(from, k.Store, k.s.Checkpoints.From)
 	}
+	if err == nil {
+		err = k.copyDrafts(from)
+	}
 	if err != nil {
 		return fmt.Errorf("resume: %w", err)
 	}
@@ -126,6 +130,28 @@ func (k runStore) release() error {
 		}
 	}
 	return err
+}
+
+// copyDrafts copies the drafts of the slots' programs: their work since the last update.
+func (k runStore) copyDrafts(from store.Store) error {
+	for slot := range k.s.Job.Slots {
+		name := slotstate.Draft(perdure.Slot(slot)).Name()
+		o, err := from.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = k.Put(name, func(w io.Writer) error {
+			_, err := io.Copy(w, o)
+			return err
+		})
+		if err := errors.Join(err, o.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // copyObjects copies objects from one store to another that must not contain them.

@@ -296,7 +296,8 @@ func (r *Run) supervise(
 		Faults: faults,
 		Seed:   r.s.Job.Seed, NoReplace: r.s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
 		Worker: worker, OwnWorkers: own, LogAddr: logAddr(&r.s), LastCheckpoint: lastCheckpoint(&r.s),
-		Watch: supervisor.Watcher{Event: r.onEvent, Report: r.onReport, Progress: r.onProgress},
+		ProgramGrace: r.s.Checkpoints.Grace,
+		Watch:        supervisor.Watcher{Event: r.onEvent, Report: r.onReport, Progress: r.onProgress},
 	})
 	return err
 }

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .errors import BY_CODE, AgentDied, Forked, PerdureError, UsageError, _Cancelled
 
-PROTOCOL = 9
+PROTOCOL = 10
 
 (
     HELLO,
@@ -62,7 +62,8 @@ MARKS, SAVES_OWN = 1, 2
 # The flags of GET_RUN.
 UNTIL_COPY = 1
 AS = {None: 0, "bf16": 2, "int8": 4}  # how servers round the rows
-LOADS_COPY, LOADS_OTHER = 1, 2  # what LOAD_STATE loads instead of the slot's own state
+LOADS_COPY, LOADS_OTHER, LOADS_DRAFT = 1, 2, 3  # what LOAD_STATE loads instead of the slot's own state
+DRAFT = 2  # the kind of STREAM_STATE, STATE_PIECE and COPIED for the slot's draft
 
 _MOST = 64 << 10  # max bytes of a packet
 _PATIENCE = 5.0  # seconds for calls that an agent answers immediately; one that does not is stopped or swapped out

@@ -36,7 +36,7 @@ _CREDENTIALS = struct.Struct("3i")  # process, user and group
 Bytes = bytes | bytearray | memoryview
 
 
-class _Link:
+class Link:
     """A connection between rank 0 and a follower."""
 
     def __init__(self, end: socket.socket, rank: int) -> None:
@@ -55,6 +55,17 @@ class _Link:
         with self._while_alive():
             size, more = _HEAD.unpack(self._read(_HEAD.size))
             return json.loads(self._read(size)), self._read(more)
+
+    def part(self, start: int, end: int) -> NDArray[np.uint8]:
+        """Read a part of the state that the peer has."""
+        self.send({"read": [start, end]})
+        return np.frombuffer(self.receive()[1], np.uint8)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
 
     def send_file(self, fd: int) -> None:
         with self._while_alive():
@@ -92,7 +103,7 @@ class Island:
         self.rank, self.size = rank, size
         self.now: _Now | None = None  #: the clock of all ranks; None: rank 0 may be changing it
         self._name = name
-        self._links: list[_Link] = []
+        self._links: list[Link] = []
         self._listener: socket.socket | None = None
         if rank == 0:
             self._listener = _bound(name, "another process is already rank 0 of this island")
@@ -115,7 +126,7 @@ class Island:
                         "perdure.start() on all ranks"
                     ) from None
                 time.sleep(0.02)
-        link = _Link(end, 0)
+        link = Link(end, 0)
         self._links = [link]
         link.send({"rank": self.rank, "size": self.size})
         said = self.wait()
@@ -124,7 +135,7 @@ class Island:
     def admit(self, agent: Agent, hello: Mapping[str, Any]) -> None:
         """Connect rank 0 to all followers, and give each a channel to the agent."""
         assert self._listener is not None
-        found: dict[int, _Link] = {}
+        found: dict[int, Link] = {}
         wrong = ""
         self._listener.settimeout(_PATIENCE)
         while len(found) < self.size - 1:
@@ -137,14 +148,14 @@ class Island:
                     "on all ranks"
                 ) from None
             end.settimeout(None)
-            link = _Link(end, len(found) + 1)
+            link = Link(end, len(found) + 1)
             said, _ = link.receive()
             rank = said["rank"]
             if said["size"] != self.size:
                 wrong = f"rank {rank} of this island has WORLD_SIZE {said['size']}, but rank 0 has {self.size}"
             elif not 0 < rank < self.size or rank in found:
                 wrong = f"two processes of this island have RANK {rank}, or it is not below {self.size}"
-            found[len(found) + 1 if wrong else rank] = _Link(end, rank)
+            found[len(found) + 1 if wrong else rank] = Link(end, rank)
             if wrong:
                 break
         self._listener.close()
@@ -186,13 +197,7 @@ class Island:
 
     def part(self, rank: int) -> Callable[[int, int], NDArray[np.uint8]]:
         """Return a function that reads a part of the state of a follower, which waits in ``wait``."""
-        link = self._links[rank - 1]
-
-        def read(start: int, end: int) -> NDArray[np.uint8]:
-            link.send({"read": [start, end]})
-            return np.frombuffer(link.receive()[1], np.uint8)
-
-        return read
+        return self._links[rank - 1].part
 
     @contextlib.contextmanager
     def failing(self) -> Iterator[None]:
@@ -242,6 +247,18 @@ class Island:
         return self._links[0].receive_file()
 
     # All ranks
+
+    def more_links(self) -> list[Link]:
+        """Return a second connection to each follower, or to rank 0, for another thread. All ranks must call it."""
+        if self.rank > 0:
+            return [Link(socket.socket(fileno=self.receive_file()), 0)]
+        found = []
+        for rank, link in enumerate(self._links, 1):
+            here, there = socket.socketpair()
+            with there:
+                link.send_file(there.fileno())
+            found.append(Link(here, rank))
+        return found
 
     def agree(self, what: Mapping[str, Any]) -> None:
         """Raise UsageError on all ranks unless all have the same values, which must be of JSON's types."""

@@ -17,17 +17,19 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from . import _state
-from ._draft import Drafts
+from ._draft import Drafts, Stored
 from ._frozen import Frozen, named_parameters
 from ._inner import load
 from ._island import Island
+from ._island_notice import IslandNotice
 from ._late import is_loader
 from ._local import is_sharded, local
+from ._notice import Notice
 from ._shared import Lot
 from .errors import UsageError
 from .job import Job, _Now
 from .rules import Rule
-from .torch import DiLoCo, _buffers_of, _random, _Rows, _set_random
+from .torch import DiLoCo, _buffers_of, _is_stateful, _random, _Rows, _set_random
 
 _ALIGN = 64  # bytes
 
@@ -187,6 +189,11 @@ def _refuse_group(island: Island) -> None:
         )
 
 
+def _keeps(job: Job, weights: Callable[[], float] | None) -> bool:
+    """Reports whether drafts are written on SIGTERM."""
+    return not job._state_why and (weights is None or _is_stateful(weights))
+
+
 class _Member(DiLoCo):
     """DiLoCo on a rank of an island."""
 
@@ -208,9 +215,48 @@ class _Member(DiLoCo):
         }
         super().__init__(job, model, inner, **settings)
 
+    _rounds = 0  # outer steps that this rank has taken
+
     @staticmethod
     def _drafts_of(job: Job, weights: Callable[[], float] | None) -> Drafts:
-        return Drafts(None, job.slot)  # the ranks would have to write theirs after the same step
+        # Only on SIGTERM: otherwise the ranks would have to agree on a step now and then.
+        leads = job._island is not None and job._island.rank == 0
+        return Drafts(None, job.slot, Stored(job) if leads and _keeps(job, weights) else None)
+
+    def _new_notice(self) -> Notice | None:
+        if not _keeps(self.job, self._weights):
+            return None
+        return IslandNotice(
+            self._weights_now,
+            self._buffers_now,
+            self._write_drafts,
+            links=self._island.more_links(),
+            leads=self._island.rank == 0,
+            position=lambda: (self._rounds, self._steps),
+            encode=self._part,
+            prepare=self._drafts.prepare,
+        )
+
+    def _part(self, kept: dict[str, Any], buffers: Sequence[torch.Tensor]) -> _state.Encoded:
+        """Return this rank's part of a draft. Ranks with a plain model have equal weights and optimizers."""
+        return _state.Encoded({"draft": self._drafted_from(kept, buffers)} if self._sharded else {"draft": kept})
+
+    def _write_drafts(self, kept: Any, buffers: Sequence[torch.Tensor], parts: list[_state.Later]) -> None:
+        """Write a draft with the parts of the other ranks."""
+        self._drafts.write_last(self._drafted_from(kept, buffers) | {"ranks": parts})
+
+    def _own(self) -> list[torch.Tensor]:
+        return [*(local(p) for p in self._trained), *self._buffers_now()]
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        yield  # it changes the mirror
+
+    def _take_mirror(self) -> None:
+        """Set this rank's part of the model to the result of an outer step."""
+        with DiLoCo._changing(self):
+            self._mirror.take()
+            self._rounds += 1
 
     def _refuse_group(self, job: Job, model: nn.Module) -> None:
         if self._island.size > 1:
@@ -263,6 +309,8 @@ class _Leader(_Member):
     def _begin(self) -> None:
         island = self._island
         self._saved_by: list[bytes] = []
+        self._found: dict[str, Any] | None = None
+        self._loaded = False  # whether the slot has saved a state
         with island.failing():
             self._mirror.put()
             places = [
@@ -280,23 +328,31 @@ class _Leader(_Member):
                 super()._begin()
             self._mirror.put_others()
         shared = b"" if self._sharded else self._optimizers()
+        if self._found is not None:
+            self._saved_by = self._found["ranks"]
+            shared = b"" if self._sharded else _encoded({name: self._found[name] for name in ("tensors", "state")})
         for rank in range(1, island.size):
             state = self._saved_by[rank - 1] if self._saved_by else b""
-            said = {"now": island.now, "over": self._over, "state": len(state), "loaded": bool(self._saved_by)}
+            said = {"now": island.now, "over": self._over, "state": len(state), "loaded": self._loaded}
+            said["drafted"] = self._found is not None
             island.tell_rank(rank, said, state + (shared if self._saved_by else b""))
         self._saved_by = []
         self._finish_step()
+        if self._found is not None:
+            super()._continue(self._found)
+            self._found = None
 
     def _optimizers(self) -> bytes:
         """Return the encoded states of the optimizers, which all ranks with a plain model have in common."""
-        encoded = _state.Encoded([of.state_dict() for of in self._inner.optimizers])
-        room = np.empty(encoded.size, np.uint8)
-        encoded.write(room)
-        return room.tobytes()
+        return _encoded([of.state_dict() for of in self._inner.optimizers])
 
     def _restore(self, kept: dict[str, Any]) -> None:
         super()._restore(kept)
         self._saved_by = kept.get("ranks", [])
+        self._loaded = True
+
+    def _continue(self, draft: dict[str, Any]) -> None:
+        self._found = draft  # until the ranks have taken the shared weights
 
     @contextlib.contextmanager
     def _stepping(self) -> Iterator[None]:
@@ -307,7 +363,7 @@ class _Leader(_Member):
 
     def _finish_step(self) -> None:
         """Take the result of an outer step, and wait until the followers have taken it."""
-        self._mirror.take()
+        self._take_mirror()
         with self._island.failing():
             self._island.gather("taken")
 
@@ -361,7 +417,7 @@ class _Follower(_Member):
         said, payload = self._island.wait_for_more()
         self._finish_step(said)
         self._over = said["over"]
-        if said["loaded"]:
+        if said["loaded"] and not said["drafted"]:
             own = _state.decode(memoryview(payload)[: said["state"]])
             states = own["state"]
             if not self._sharded:
@@ -375,10 +431,26 @@ class _Follower(_Member):
         if self._sampler is not None:
             self._sampler._resume(loaded=said["loaded"])
         self._where = ""
+        if said["drafted"]:
+            self._loaders.loaded()
+            self._continue(self._draft_of(memoryview(payload), said["state"]))
+
+    def _draft_of(self, payload: memoryview, size: int) -> dict[str, Any]:
+        """Return this rank's draft, with what all ranks with a plain model have in common."""
+        draft: dict[str, Any] = _state.decode(payload[:size])["draft"]
+        if not self._sharded:
+            shared = _state.decode(payload[size:])
+            of = zip(self._state, draft["state"], shared["state"], strict=True)
+            draft["state"] = [theirs if isinstance(o, Optimizer) else own for o, own, theirs in of]
+            draft["tensors"] = shared["tensors"]
+        return draft
+
+    def _origin(self) -> str:
+        return ""  # rank 0 knows it
 
     def _finish_step(self, said: dict[str, Any]) -> None:
         """Take the result of an outer step."""
-        self._mirror.take()
+        self._take_mirror()
         self._island.now = _Now.of(said["now"])
         self._island.report("taken")
 
@@ -410,6 +482,13 @@ class _Follower(_Member):
 
     def _report_waited(self) -> None:
         """Do nothing: rank 0 reports the island's time."""
+
+
+def _encoded(state: Any) -> bytes:
+    encoded = _state.Encoded(state)
+    room = np.empty(encoded.size, np.uint8)
+    encoded.write(room)
+    return room.tobytes()
 
 
 def _refuse_other_layouts(of: Optimizer) -> None:

@@ -810,6 +810,17 @@ class Job:
         self._agent.call(_agent.FETCH, a=room.address, c=size)
         return room
 
+    def _load_draft(self) -> Any:
+        """Return the slot's draft in the job's store, decoded, or None."""
+        size = self._agent.call(_agent.LOAD_STATE, a=_agent.LOADS_DRAFT).a
+        if size <= 0:
+            return None
+        room = self._map(size)
+        self._agent.call(_agent.FETCH, a=room.address)
+        with contextlib.suppress(UsageError):  # another program wrote it
+            return decode(room.bytes[:size].data)
+        return None
+
     def load_state(self) -> bytes | None:
         """Return the state that the slot saved before the current clock, or None."""
         return self.load_saved().state

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import hashlib
 import itertools
 import math
 import os
@@ -41,7 +40,7 @@ from ._async import (
     scaled,
 )
 from ._counted import Counted
-from ._draft import Drafts
+from ._draft import Drafts, Stored
 from ._ending import Ending, Left, check_end
 from ._epochs import Epochs
 from ._frozen import Frozen, named_parameters, plain_name, refuse_group, refuse_without_values
@@ -55,7 +54,7 @@ from ._overlap import Exchange, Window, blocks, checked, compression
 from ._pinned import Pinned
 from ._rates import Rates
 from ._seen import look_around, refuse_misplaced
-from .errors import Done, NonFinite, Refused, RolledBack, UsageError
+from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError
 from .job import Floats, Job, Saved, Table, _Now
 from .rules import FTRL, SGD, Adagrad, Adam, Add, Momentum, Nesterov, Rule, Set
 
@@ -328,9 +327,8 @@ class _Group:
         if self.weights is not None:
             np.add(self.first, self.weights, out=self.weights)
 
-    def read(self) -> None:
-        """Set the parameters to their values at the current clock."""
-        self.fetch()
+    def take(self) -> None:
+        """Set the parameters to the values that have been fetched."""
         if self.weights is not None:
             self.rows.take(self.weights)
             return
@@ -619,6 +617,13 @@ class _Model(_Training):
     def _saved(self) -> tuple[Any, Saved]:
         """Return the slot's saved state. It is None if this is the first process of the slot since it joined."""
         kept, saved = self.job._load()
+        self._refuse_ranks(kept)
+        if kept is not None and self._sampler is not None and self._sampler._is_former(kept["state"][-1], saved):
+            return None, saved
+        return kept, saved
+
+    def _refuse_ranks(self, kept: dict[str, Any] | None) -> None:
+        """Raise UsageError if another number of ranks has saved a state."""
         island = self.job._island
         saved_by, here = 1 + len((kept or {}).get("ranks", ())), 1 if island is None else island.size
         if kept is not None and saved_by != here:
@@ -626,9 +631,6 @@ class _Model(_Training):
                 f"this slot has {here} ranks, but {saved_by} when it saved its state; start it with as many ranks as "
                 "before, or start a new job with the exported model"
             )
-        if kept is not None and self._sampler is not None and self._sampler._is_former(kept["state"][-1], saved):
-            return None, saved
-        return kept, saved
 
     def _hand_out(self) -> None:
         if self._handed is not None:
@@ -670,14 +672,20 @@ class _Model(_Training):
         raise UsageError(said)
 
     def _read(self) -> None:
-        for g in self._groups:
-            g.read()
-        self._find_buffers()
-        if self._means is not None:
-            self._means.read()
+        for g in self._all_groups():
+            g.fetch()
         if self._buffers is not None:
             self._buffer_table.get_run(0, self._buffers.rows, out=self._buffer_values)
-            self._buffers.take(self._buffer_values, larger=is_async(self.job) and not self._finishing)
+        self._find_buffers()
+        with self._changing():
+            for g in self._all_groups():
+                g.take()
+            if self._buffers is not None:
+                self._buffers.take(self._buffer_values, larger=is_async(self.job) and not self._finishing)
+
+    def _changing(self) -> contextlib.AbstractContextManager[None]:
+        """Wrap a change of the weights that is not an optimizer's step."""
+        return contextlib.nullcontext()
 
     def _send_buffers(self) -> None:
         if self._buffers is not None and self.job.share.rank == 0:
@@ -1117,7 +1125,7 @@ class DiLoCo(_Model):
         self.overlap, self._mix = checked(sync_every, overlap, mix)
         self._compress, self._compress_weights = compression(compress, compress_weights)
         self._fixed_slots = self.overlap > 0
-        self._shows = False  # whether the model has the shared weights for an evaluation
+        self._shown: list[torch.Tensor] | None = None  # the slot's own weights and buffers, during an evaluation
         self._window: Window | None = None  # with an overlap
         # Backward passes of this process, and whether it has begun a step of the inner optimizer.
         self._backwards, self._begun = 0, False
@@ -1137,17 +1145,30 @@ class DiLoCo(_Model):
         if _is_stateful(weights) and not any(has_state is weights for has_state in kept):
             kept.append(weights)
         self._drafts = self._drafts_of(job, weights)
+        self._notice: Notice | None = None
+        self._base: str | None = None  # describes the weights of the last outer step, once it is needed
         super().__init__(job, model, [(of, rule)], combine, kept, end)
         self._counts = True  # False: a trainer counts the steps and calls sync
-        self._notice = None
-        if self._drafts.kept or self.overlap:
-            self._notice = Notice(
-                self._trained, self._buffers_now, self._last_draft, self.job._linger, keeps=self._drafts.kept
-            )
+        self._notice = self._new_notice()
         self._before = [of.register_step_pre_hook(lambda *_: self._step_begins()) for of in self._inner.optimizers]
         self._inner.hook(self._stepped)
         self._undo += [self._inner.unhook, self._unhook_before]
         self._report_waited()
+        if self._steps == self.sync_every:  # the draft of a process that ended before its outer step counted
+            self._outer_step(self.overlap > 0)
+
+    def _new_notice(self) -> Notice | None:
+        keeps = self._drafts.kept or self._drafts.stored is not None
+        if not keeps and not self.overlap:
+            return None
+        return Notice(
+            self._weights_now,
+            self._buffers_now,
+            self._last_draft,
+            prepare=self._drafts.prepare,
+            linger=self.job._linger,
+            keeps=keeps,
+        )
 
     def _unhook_before(self) -> None:
         for hook in self._before:
@@ -1216,41 +1237,62 @@ class DiLoCo(_Model):
         if self._steps == self.overlap and not self._merge():
             raise self._done()
         self.synced = self._steps == self.sync_every
-        if self.synced:
-            self._outer_step(self.overlap > 0)
-        elif self._in_window():
+        if self._in_window():
             self._drop_notice()  # a process that continued from a draft could not merge
         else:
-            if self._drafts.due() and not self.job._inced:
+            if self._drafts.due() and not self.job._inced and not self.synced:
                 self._draft()
-            self._keep_for_notice(lambda: {"state": self._small_states(), "random": _random()})
+            self._keep_for_notice(self._small)
+        if self.synced:
+            self._outer_step(self.overlap > 0)
 
     def _keep_for_notice(self, make: Callable[[], dict[str, Any]]) -> None:
         """Keep the last step's state for a draft, except weights and optimizers, if that takes little time."""
         if self._notice is None:
             return
-        if self.job._inced or not self._notice.affords():
+        if self.job._inced:
             self._notice.drop()
-        else:
+        elif self._notice.affords():
             self._notice.keep(make)
+        else:
+            self._notice.skip()
 
     def _drop_notice(self) -> None:
         if self._notice is not None:
             self._notice.drop()
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        if self._notice is not None:
+            self._notice.step()
+        yield
+        self._drop_notice()
+
+    def _small(self) -> dict[str, Any]:
+        """Return a copy of everything that ``Notice`` must keep of a step."""
+        return {"state": self._small_states(), "random": _random(), "steps": self._steps}
 
     def _small_states(self) -> list[dict[str, Any]]:
         """Return copies of the states, with {} for optimizers, whose states do not change until their next step."""
         return [{} if isinstance(of, Optimizer) else copy.deepcopy(state_of(of)) for of in self._state]
 
     def _last_draft(self, kept: dict[str, Any], buffers: Sequence[torch.Tensor]) -> None:
-        """Write a draft of the last step. The SIGTERM handler calls it, so it must not call the agent."""
-        if self.job._inced:
-            return
+        """Write a draft of the last step, before this process ends. It runs in the thread of ``Notice``."""
+        if not self.job._inced:
+            self._drafts.write_last(self._drafted_from(kept, buffers))
+
+    def _drafted_from(self, kept: dict[str, Any], buffers: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """Return a draft of a kept state and the current weights and optimizers."""
         state = [
             of.state_dict() if isinstance(of, Optimizer) else was
             for of, was in zip(self._state, kept["state"], strict=True)
         ]
-        self._draft(state, kept["random"], [*self._groups[0].rows.tensors, *buffers])
+        tensors = [*self._weights_now(), *buffers]
+        return self._drafted_as(state, kept["random"], tensors, kept.get("steps", self._steps))
+
+    def _weights_now(self) -> list[torch.Tensor]:
+        """Return this slot's own weights, also while the model has others for an evaluation."""
+        return (self._own() if self._shown is None else self._shown)[: len(self._trained)]
 
     @staticmethod
     def _settings(
@@ -1268,7 +1310,9 @@ class DiLoCo(_Model):
     @staticmethod
     def _drafts_of(job: Job, weights: Callable[[], float] | None) -> Drafts:
         """Return the slot's drafts. None are written if the counted weight would die with the process."""
-        return Drafts(job.run_folder if weights is None or _is_stateful(weights) else None, job.slot)
+        if weights is not None and not _is_stateful(weights):
+            return Drafts(None, job.slot)
+        return Drafts(job.run_folder, job.slot, None if job._state_why else Stored(job))
 
     @staticmethod
     def _drafted(
@@ -1282,14 +1326,18 @@ class DiLoCo(_Model):
         compress_weights: str | None,
     ) -> Any:
         """Return the draft from which a ``DiLoCo`` with these arguments would continue, or None."""
-        draft = DiLoCo._drafts_of(job, weights).read()
-        if draft is None or job._now().clock == 0:
+        if job._now().clock == 0:
             return None
-        of, rule, combine = DiLoCo._settings(job, model, outer, weights, end)
-        g = _Group(job, _NAME.format(0), _Rows(job, of), rule, combine, DiLoCo._keep, compress, compress_weights)
-        g.begun.get_run(0, g.rows.rows, out=g.first)
-        g.fetch()
-        return draft if draft["origin"] == _origin(_where(job), sync_every, g) else None
+
+        @functools.cache
+        def origin() -> str:
+            of, rule, combine = DiLoCo._settings(job, model, outer, weights, end)
+            g = _Group(job, _NAME.format(0), _Rows(job, of), rule, combine, DiLoCo._keep, compress, compress_weights)
+            g.begun.get_run(0, g.rows.rows, out=g.first)
+            g.fetch()
+            return _origin(_where(job), sync_every, g)
+
+        return DiLoCo._drafts_of(job, weights).newest(origin)
 
     def _own(self) -> list[torch.Tensor]:
         return [*self._trained, *self._buffers_now()]
@@ -1297,31 +1345,45 @@ class DiLoCo(_Model):
     def _buffers_now(self) -> list[torch.Tensor]:
         return [b for b in self.model.buffers() if b.numel()]
 
-    def _draft(
-        self,
-        state: list[dict[str, Any]] | None = None,
-        random: dict[str, Any] | None = None,
-        tensors: list[torch.Tensor] | None = None,
-    ) -> None:
-        """Write a draft of the last step. Arguments that are None are taken from their current values."""
-        self._drafts.write(
-            {
-                "origin": _origin(self._where, self.sync_every, self._groups[0]),
-                "steps": self._steps,
-                "tensors": self._own() if tensors is None else tensors,
-                "state": (states := self._states() if state is None else state),
-                "random": _random() if random is None else random,
-            }
-        )
+    def _draft(self, state: list[dict[str, Any]] | None = None) -> None:
+        """Write a draft of the last step. state: the states of the objects; None: their current ones."""
+        states = self._states() if state is None else state
+        self._drafts.write(self._drafted_as(states, _random(), self._own(), self._steps))
         if state is None:
             self._late.saved(states)
 
+    def _drafted_as(
+        self, state: list[dict[str, Any]], random: dict[str, Any], tensors: Sequence[torch.Tensor], steps: int
+    ) -> dict[str, Any]:
+        """Return a draft."""
+        return {
+            "origin": self._origin(),
+            "steps": steps,
+            "tensors": list(tensors),
+            "state": state,
+            "random": random,
+        }
+
+    def _origin(self) -> str:
+        """Return the starting point of the steps since the last outer one. It reads the weights of that once."""
+        if self._base is None:
+            self._base = _origin(self._where, self.sync_every, self._groups[0])
+        return self._base
+
+    def _synced_at(self) -> None:
+        """Record the starting point of the next steps."""
+        self._where, self._base = _where(self.job), None
+
     def _load(self) -> None:
         super()._load()
-        self._where = _where(self.job)
-        draft = self._drafts.read()
-        if draft is None or draft["origin"] != _origin(self._where, self.sync_every, self._groups[0]):
-            return
+        self._synced_at()
+        draft = self._drafts.newest(self._origin)
+        if draft is not None:
+            self._refuse_ranks(draft)
+            self._continue(draft)
+
+    def _continue(self, draft: dict[str, Any]) -> None:
+        """Continue from a draft."""
         with torch.no_grad():
             for tensor, was in zip(self._own(), draft["tensors"], strict=True):
                 tensor.copy_(was)
@@ -1381,8 +1443,10 @@ class DiLoCo(_Model):
                 if overlaps:
                     self._begin_exchange(weight)
                 else:
+                    if self._notice is not None:
+                        self._origin()  # the exchange changes the weights that it reads
                     self._exchange(weight)
-                    self._where = _where(self.job)
+                    self._synced_at()
             self._report_waited()
         except Done:
             self._ending.unsent = steps
@@ -1486,13 +1550,14 @@ class DiLoCo(_Model):
                 self._sampler._leave_window()
             self._half = True  # a part of the weights would be merged
             g = self._groups[0]
-            for i, tensor in enumerate(g.rows.tensors):
-                window.merge(i, tensor, g.was[i])
-            if self._buffers is not None:
-                self._find_buffers()
-                self._buffers.take(self._buffer_values)
+            with self._changing():
+                for i, tensor in enumerate(g.rows.tensors):
+                    window.merge(i, tensor, g.was[i])
+                if self._buffers is not None:
+                    self._find_buffers()
+                    self._buffers.take(self._buffer_values)
             self._half = False
-            self._where = _where(self.job)
+            self._synced_at()
         self._report_waited()
         return True
 
@@ -1506,7 +1571,7 @@ class DiLoCo(_Model):
         return self._window is not None and self._window.open
 
     def _refuse_shown(self) -> None:
-        if self._shows:
+        if self._shown is not None:
             raise UsageError("the model has the shared weights for an evaluation: leave shared_weights() before a step")
 
     def _await_weights(self) -> None:
@@ -1524,16 +1589,18 @@ class DiLoCo(_Model):
             ...     print(loss(model(x), y))
         """
         self._await_weights()
+        if self._notice is not None and self._notice.lacks() and not self.job._inced:
+            self._notice.keep(self._small)  # the next step may be far away
         own = [tensor.detach().clone() for tensor in self._own()]
-        self._shows = True
+        self._shown = own  # first: a draft on SIGTERM has these
         try:
             self._take_shared()
             yield
         finally:
-            self._shows = False
             with torch.no_grad():
                 for tensor, was in zip(self._own(), own, strict=True):
                     tensor.copy_(was)
+            self._shown = None
 
     def _take_shared(self) -> None:
         """Set the model to the shared weights."""
@@ -1608,6 +1675,9 @@ class DiLoCo(_Model):
         if self._notice is not None:
             self._notice.close()
         self._drafts.forget()
+        if self._drafts.stored is not None:
+            with contextlib.suppress(PerdureError):  # it is small, and does no harm
+                self._drafts.stored.delete()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -1662,8 +1732,8 @@ def _where(job: Job) -> str:
 def _origin(where: str, sync_every: int, g: _Group) -> str:
     """Return the starting point of the steps since the last outer one: clock, share, sync_every and weights."""
     assert g.weights is not None
-    digest = hashlib.blake2b(g.weights.data, digest_size=16).hexdigest()
-    return f"{where} {sync_every} {digest}"
+    words = g.weights.reshape(-1).view(np.uint64)  # much faster than a hash, which outer steps would wait for
+    return f"{where} {sync_every} {int(np.add.reduce(words)):x} {int(np.bitwise_xor.reduce(words)):x}"
 
 
 def _refuse_unreached(job: Job, state: Sequence[Stateful], tensors: Sequence[torch.Tensor]) -> None:
