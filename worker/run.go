@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 // Environment variables that locate a program's job. perdure up prints the first two, and sets all of them for programs
@@ -19,8 +21,9 @@ const (
 	EnvSlot        = "PERDURE_SLOT"        // the slot to take; not set: any free slot
 )
 
-// FromEnv returns cfg with Coordinator, SecretFile, Keys and Slot taken from the environment. The error says which
-// variable is missing or invalid.
+// FromEnv returns cfg with Coordinator, SecretFile, Keys and Slot taken from the environment. A program that a host has
+// started then waits for a free slot without a limit, unless cfg has a JoinTimeout: it may be a standby. The error says
+// which variable is missing or invalid.
 func (cfg Config) FromEnv() (Config, error) {
 	cfg.Coordinator, cfg.SecretFile, cfg.Slot = os.Getenv(EnvCoordinator), os.Getenv(EnvSecretFile), perdure.NoSlot
 	cfg.Keys = os.Getenv(EnvKeys)
@@ -35,6 +38,8 @@ func (cfg Config) FromEnv() (Config, error) {
 				EnvSlot, text)
 		}
 		cfg.Slot = perdure.Slot(n).Exactly()
+	} else if os.Getenv(wire.HostVariable) != "" && cfg.JoinTimeout == 0 {
+		cfg.JoinTimeout = math.MaxInt64
 	}
 	return cfg, nil
 }

@@ -2,10 +2,13 @@ package worker
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/data/wire"
 )
 
 func TestFromEnv(t *testing.T) {
@@ -40,5 +43,22 @@ func TestFromEnv(t *testing.T) {
 				t.Errorf("%+v, %v", cfg, err)
 			}
 		})
+	}
+}
+
+// TestFromEnvOfHost checks that a program of a host waits for a free slot, but not one that has a slot.
+func TestFromEnvOfHost(t *testing.T) {
+	t.Setenv(EnvCoordinator, "h:1")
+	t.Setenv(wire.HostVariable, "host")
+	for _, c := range []struct {
+		slot        bool
+		given, want time.Duration
+	}{{false, 0, math.MaxInt64}, {false, time.Second, time.Second}, {true, 0, 0}} {
+		if c.slot {
+			t.Setenv(EnvSlot, "1")
+		}
+		if cfg, err := (Config{JoinTimeout: c.given}).FromEnv(); err != nil || cfg.JoinTimeout != c.want {
+			t.Errorf("%+v: JoinTimeout %v, %v", c, cfg.JoinTimeout, err)
+		}
 	}
 }

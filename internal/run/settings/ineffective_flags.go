@@ -59,7 +59,7 @@ var flagConditions = []struct {
 		[]string{"store"},
 		func(job *perdure.JobSpec) bool {
 			t := recovery.Of(job.Recovery).Traits()
-			return t.SavesAny() || t.UsesLog()
+			return t.SavesAny() || t.UsesLog() || job.Workload == OwnWorkload // whose programs may save states
 		},
 		"applies to checkpoints and snapshots, but a job with this recovery strategy makes none; leave it out, or " +
 			"choose another strategy, for example --recovery resend:auto",

@@ -15,7 +15,7 @@ from . import _agent, _island, _nested, _warm
 from .errors import UsageError
 from .progress import NO_END
 
-LAUNCH = """usage: perdure launch --nproc N [flags of perdure up] [--] PROGRAM.py [its arguments]
+LAUNCH = """usage: perdure launch --nproc N [flags of perdure up, or --join HOST:PORT] [--] PROGRAM.py [its arguments]
 
 Start PROGRAM.py in N slots of a job on this machine, with a coordinator and servers. Processes that die are restarted.
 Each process has RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and the variables GROUP_… and ROLE_…, as with torchrun;
@@ -34,6 +34,11 @@ model by DDP or FSDP2. RANK and WORLD_SIZE are those within the island, and MAST
 rank dies, its island is restarted. Sizes may differ: --nproc-per-learner 4,2
 
   perdure launch --nproc 8 --nproc-per-learner 4 train.py
+
+With --join HOST:PORT the programs take slots of a job on several machines, whose coordinator is there. The flags are
+then those of perdure host, and each program gets RANK and WORLD_SIZE from perdure.start():
+
+  perdure launch --nproc 4 --join 10.0.0.5:7000 --keys keys --notice 25s train.py
 """
 
 #: The first argument of a slot's command, after ``python -m perdure``.
@@ -56,7 +61,7 @@ def main() -> None:
 
 
 def launch(args: list[str]) -> None:
-    """Replace this process with ``perdure up``, which starts the program."""
+    """Replace this process with ``perdure up`` or ``perdure host``, which start the program."""
     if not args or args[0] in ("-h", "--help"):
         print(LAUNCH, end="")
         return
@@ -93,12 +98,17 @@ def launch(args: list[str]) -> None:
             known = False
         if not known:
             raise UsageError(f"launch: --preload {module}: this module does not exist; install it, or correct the name")
-    if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
-        flags.append(f"--clocks={NO_END}")  # the programs end the job when they are done
     slots = str(len(sizes)) if sizes else processes
     of = ":" + ",".join(map(str, sizes)) if sizes else processes
-    command = shlex.join([sys.executable, "-m", "perdure", _AS_SLOT, of, modules, *args])
-    _agent.become(_agent.binary(), ["up", "--workers", slots, *flags, "--exec", command])
+    command = [sys.executable, "-m", "perdure", _AS_SLOT, of, modules, *args]
+    given = {flag.split("=")[0] for flag in flags}
+    if "--join" in given:
+        if "SLURM_NODEID" in os.environ and "--dir" not in given:  # nodes usually share the working directory
+            flags.append(f"--dir=perdure-host-{os.environ['SLURM_NODEID']}")
+        _agent.become(_agent.binary(), ["host", "--workers", slots, *flags, "--", *command])
+    if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
+        flags.append(f"--clocks={NO_END}")  # the programs end the job when they are done
+    _agent.become(_agent.binary(), ["up", "--workers", slots, *flags, "--exec", shlex.join(command)])
 
 
 def _sizes(processes: str, ranks: str) -> list[int]:
@@ -124,18 +134,20 @@ def _sizes(processes: str, ranks: str) -> list[int]:
 
 
 def as_slot(processes: str, modules: str, program: str, args: list[str]) -> None:
-    """Run a program in this process, which ``perdure up`` has started for a slot. With modules, run it in a fork.
+    """Run a program in this process, which ``perdure up`` or a host has started. With modules, run it in a fork.
 
     Args:
-        processes: The number of slots, or a colon and the number of ranks of each island.
+        processes: The number of slots on this machine, or a colon and the number of ranks of each island.
         modules: The modules to import before the fork.
         program: The program's file.
         args: Its arguments.
     """
-    slot = int(os.environ.get("PERDURE_SLOT", "0"))
+    hosted = "PERDURE_SLOT" not in os.environ  # the job assigns a slot in perdure.start()
+    slot = int(os.environ.get("LOCAL_RANK" if hosted else "PERDURE_SLOT", "0"))
     sizes = [int(size) for size in processes[1:].split(",")] if processes.startswith(":") else []
     if not sizes:
-        _set_ranks(slot, int(processes))
+        if not hosted:
+            _set_ranks(slot, int(processes))
         _nested.explain()
     sys.argv = [program, *args]
     sys.path[0] = os.path.dirname(os.path.abspath(program))

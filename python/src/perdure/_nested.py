@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from types import TracebackType
 
@@ -19,12 +20,26 @@ def show_ranks(slot: int, slots: int, island: bool = False) -> list[str]:
     In an island the ranks are those of the process group.
     """
     ours = {"RANK": slot, "ROLE_RANK": slot, "WORLD_SIZE": slots, "ROLE_WORLD_SIZE": slots, "PERDURE_SLOT": slot}
+    ours |= _of_slurm()
     if island or "perdure.hf" in sys.modules:  # it removed the others: Hugging Face's trainer would form a group
         ours = {"PERDURE_SLOT": slot}
     new = [name for name in ours if name not in os.environ]
     os.environ.update({name: str(ours[name]) for name in new})
     explain()
     return new
+
+
+def _of_slurm() -> dict[str, int]:
+    """Return the variables of a task that srun has started as a slot. A host's programs have them from the host."""
+    task, node = os.environ.get("SLURM_LOCALID", ""), os.environ.get("SLURM_NODEID", "")
+    if not task.isdecimal() or not node.isdecimal():
+        return {}
+    tasks: list[int] = []
+    for part in os.environ.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):  # such as 4(x2),3
+        if found := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part):
+            tasks += [int(found[1])] * int(found[2] or 1)
+    size = {"LOCAL_WORLD_SIZE": tasks[int(node)]} if int(node) < len(tasks) else {}
+    return {"LOCAL_RANK": int(task), "GROUP_RANK": int(node)} | size
 
 
 def explain() -> None:
