@@ -77,6 +77,7 @@ var importRanks = map[string]int{
 	"internal/proc/httpdebug":   0,
 	"internal/proc/logauth":     2,
 	"internal/proc/hooks":       4,
+	"internal/proc/statestore":  4,
 
 	// Building blocks of commands, and the commands.
 	"internal/run/rundir":      2,

@@ -54,6 +54,7 @@ import (
 	"github.com/perdure/perdure/internal/proc/hooks"
 	"github.com/perdure/perdure/internal/proc/keys"
 	"github.com/perdure/perdure/internal/proc/logauth"
+	"github.com/perdure/perdure/internal/proc/statestore"
 	"github.com/perdure/perdure/internal/proc/transport"
 )
 
@@ -62,7 +63,7 @@ type Client struct {
 	cfg      Config
 	run      context.Context // ends with the client
 	cancel   context.CancelFunc
-	saves    stateStore // states that go to the job's store; safe for concurrent use
+	saves    statestore.States // states that go to the job's store; safe for concurrent use
 	done     sync.WaitGroup
 	liveness livenessMonitor
 	wake     chan struct{} // of capacity 1: a status is worth sending
@@ -95,7 +96,7 @@ func newClient(cfg Config, s session) *Client {
 			mu: &c.mu, done: &c.done, peers: map[route]*peer{}, start: c.connect,
 			contact: transport.NewReachability(cfg.hooks.Network),
 		},
-		saving: storedStates{stateStore: &c.saves}, slot: cfg.Slot.Requested(),
+		saving: storedStates{States: &c.saves}, slot: cfg.Slot.Requested(),
 		out: outbox.New(cfg.limits()), log: updateLog{waits: &c.logWaits},
 		outages: outages{Watch: availability.Watch{After: int64(cfg.OutageAfter)}, began: time.Now()},
 	}

@@ -6,20 +6,21 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/slotstate"
+	"github.com/perdure/perdure/internal/proc/statestore"
 )
 
 // storedStates holds the save of a large state in the current clock. The update that refers to the state is built only
 // after the save has ended, so that every process that has the update finds the state. It is not safe for concurrent
 // use.
 type storedStates struct {
-	*stateStore
-	now  *stateSave    // nil: no state, or one that travels with the update
-	took time.Duration // of the last save
+	*statestore.States
+	now  *statestore.Save // nil: no state, or one that travels with the update
+	took time.Duration    // of the last save
 }
 
 // Take starts to save a state instead of the one in progress. Its parameters are those of Begin.
 func (p *storedStates) Take(
-	ctx context.Context, key slotstate.Key, clock perdure.Clock, n int64, write stateSource, over func(),
+	ctx context.Context, key slotstate.Key, clock perdure.Clock, n int64, write statestore.Source, over func(),
 ) error {
 	s, err := p.Begin(ctx, key, clock, n, write, over)
 	if err == nil {

@@ -284,16 +284,19 @@ func ofProgram(words []string) error {
 // onlyOfLaunch reports whether a flag of perdure launch has no equivalent in perdure up.
 func onlyOfLaunch(arg string) bool { return arg == "--preload" || arg == "--nproc-per-learner" }
 
-// asUp returns the equivalent perdure up command line for perdure launch of the Python package.
+// asUp returns the equivalent command line of perdure up, or of perdure host, for perdure launch of the Python package.
 func asUp(args []string) []string {
-	up := []string{"up"}
+	up, program := []string{"up"}, []string{"--exec"}
+	if slices.Contains(args, "--join") {
+		up, program = []string{"host"}, []string{"--"}
+	}
 	for i, arg := range args {
 		switch {
 		case arg == "--nproc":
 			up = append(up, "--workers")
 		case onlyOfLaunch(arg), i > 0 && onlyOfLaunch(args[i-1]):
 		case strings.HasSuffix(arg, ".py"):
-			return append(up, "--exec", strings.Join(args[i:], " "))
+			return append(append(up, program...), strings.Join(args[i:], " "))
 		default:
 			up = append(up, arg)
 		}

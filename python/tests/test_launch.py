@@ -62,7 +62,8 @@ def slot(folder: Path, program: str) -> subprocess.Popen[str]:
     """Start a program like `perdure up` does for a slot."""
     (folder / "program.py").write_text(program)
     command = [sys.executable, "-m", "perdure", "--as-slot-of", "1", "heavy", str(folder / "program.py")]
-    return subprocess.Popen(command, env=environment(folder, 0.0), stdout=subprocess.PIPE, text=True)
+    of = environment(folder, 0.0) | {"PERDURE_SLOT": "0"}
+    return subprocess.Popen(command, env=of, stdout=subprocess.PIPE, text=True)
 
 
 def test_variables_of_torchrun(tmp_path: Path) -> None:

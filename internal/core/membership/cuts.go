@@ -182,7 +182,7 @@ func (cu *cuts) workerDied(slot int) (rollBack string) {
 func (cu *cuts) nameCut(working perdure.Clock) {
 	set(cu.rec, &cu.record.CutRequested, false)
 	stood := working
-	if cu.record.SavesAtCuts(anySlot) {
+	if cu.record.SavesAtCuts(AnySlot) {
 		working += 2 // no slot has started the clock before the cut, so its program can save state there
 	}
 	at, asked := cu.requestedCut()

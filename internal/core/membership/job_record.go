@@ -163,13 +163,10 @@ func (f *JobRecord) TwoStep() bool { return f.Job.TwoStep(f.View.Tables) }
 func (f *JobRecord) SavesAtCuts(slot int) bool {
 	says := func(p Member) bool { return p.AtCuts }
 	return slices.ContainsFunc(f.View.Tables, func(t perdure.TableSpec) bool { return t.Transient }) ||
-		slot == anySlot && slices.ContainsFunc(f.Slots, says) || slot != anySlot && says(f.Slots[slot])
+		slot == AnySlot && slices.ContainsFunc(f.Slots, says) || slot != AnySlot && says(f.Slots[slot])
 }
 
-const anySlot = -1
-
-// AnySavesAtCuts reports SavesAtCuts of any slot.
-func (f *JobRecord) AnySavesAtCuts() bool { return f.SavesAtCuts(anySlot) }
+const AnySlot = -1 // an argument of SavesAtCuts
 
 // IsRepeatable reports whether a replacement process repeats a dead process's work with the same result, because
 // everything it reads is a function of the clock. If a read update is then lost with every shard that had it, no reader
@@ -242,7 +239,7 @@ func (f *JobRecord) Apply(ch Change, at perdure.Clock) (joined []int, err error)
 	v := &f.View
 	before := slices.Clone(v.Slots)
 	reusable := perdure.MaxClock
-	if f.SavesAtCuts(anySlot) {
+	if f.SavesAtCuts(AnySlot) {
 		reusable = v.Durable - 1 // the state that a slot saved for its last clock may be needed by others in a rollback
 	}
 	next, joined, past, err := ch.Apply(v.Slots, at, reusable)
@@ -263,7 +260,7 @@ func (f *JobRecord) Apply(ch Change, at perdure.Clock) (joined []int, err error)
 		f.Slots[i] = p
 	}
 	v.Roster++
-	if err == nil && f.SavesAtCuts(anySlot) {
+	if err == nil && f.SavesAtCuts(AnySlot) {
 		err = checkCovered(v.Intervals(), at, true)
 	}
 	return joined, err

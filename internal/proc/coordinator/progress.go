@@ -40,7 +40,8 @@ func (c *Coordinator) sendProgress(always bool) {
 	p := wire.Progress{
 		Revision: record.View.Revision, Generation: record.View.Generation, Clock: c.latest.Clock,
 		End: record.End(), Durable: record.View.Durable, Complete: c.core.Complete(), Done: record.View.Done,
-		Closed: c.core.FinalCheckpointDone(), SavesAtCuts: record.AnySavesAtCuts(), Serving: c.core.Serving(),
+		Closed: c.core.FinalCheckpointDone(), SavesAtCuts: record.SavesAtCuts(membership.AnySlot),
+		Serving:        c.core.Serving(),
 		UpdatesApplied: c.core.NumUpdates(), UpdatesLost: record.UpdatesLost, ClocksRedone: record.ClocksRedone,
 		UpdatesExpected: record.SlotClocks(record.End()) * int64(record.Job.Shards),
 	}

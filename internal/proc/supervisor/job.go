@@ -447,7 +447,8 @@ func (j *Job) replace(e Exit) (again Restart, empty bool) {
 		own: e.Role == wire.RoleWorker && j.cfg.OwnWorkers, planned: planned,
 		slotLeft: j.left[id], leaving: j.until[id] > 0,
 		finished: j.lastProgress.End > 0 && j.lastProgress.Clock >= j.lastProgress.End,
-		jobDone:  j.done, stopping: j.ctx.Err() != nil || j.closing.ends && e.Role == wire.RoleWorker, noReplace: j.cfg.NoReplace,
+		jobDone:  j.done, noReplace: j.cfg.NoReplace,
+		stopping: j.ctx.Err() != nil || j.closing.ends && e.Role == wire.RoleWorker,
 	}
 	target := targetName(id)
 	actions := c.decide(&e)

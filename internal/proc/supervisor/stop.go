@@ -26,7 +26,7 @@ type closing struct {
 
 // Stop ends the job early. If the job keeps checkpoints, a last one is made first, within JobConfig.LastCheckpoint,
 // while training continues. The user's programs end before it, unless it needs a state that they save: see
-// endPrograms. A second call does not wait for it. Run then returns the err of the first call. If the job is already
+// programEnd. A second call does not wait for it. Run then returns the err of the first call. If the job is already
 // complete, Stop leaves its end to the process that exports the model.
 func (j *Job) Stop(err error) {
 	if j.startClosing(err) {
@@ -51,14 +51,17 @@ func (j *Job) startClosing(err error) (saves bool) {
 		j.endLocked(err)
 	default:
 		j.closing.why = err
-		go j.close()
+		go programEnd{j}.close()
 		return j.cfg.LastCheckpoint > 0
 	}
 	return false
 }
 
+// programEnd ends a job and the user's programs in it.
+type programEnd struct{ *Job }
+
 // close ends the user's programs, requests the last checkpoint, and ends the job when its time is over.
-func (j *Job) close() {
+func (j programEnd) close() {
 	j.endPrograms()
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -75,7 +78,7 @@ func (j *Job) close() {
 // for at most JobConfig.ProgramGrace. Drafts continue the last checkpoint only if it is of their clock, so no program
 // may end a clock in between. A checkpoint can be made only of a clock that all slots have reached, so endPrograms
 // first waits until they are at the same one, for half of the time at most.
-func (j *Job) endPrograms() {
+func (j programEnd) endPrograms() {
 	if !j.cfg.OwnWorkers || j.cfg.ProgramGrace <= 0 {
 		return
 	}
@@ -96,7 +99,7 @@ func (j *Job) endPrograms() {
 }
 
 // startEndingPrograms reports whether the wait for equal clocks is over, and stops restarts of programs then.
-func (j *Job) startEndingPrograms(late bool) bool {
+func (j programEnd) startEndingPrograms(late bool) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.lastProgress.SavesAtCuts { // the checkpoint needs the programs

@@ -264,7 +264,7 @@ func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) 
 		return answer(c.SaveState(b))
 	case opStreamState:
 		if r.args[0] == streamsDraft && r.args[2] == 0 {
-			return answer(worker.NewDraft(c).Delete(ctx))
+			return answer(worker.NewSharedState(c).Draft().Delete(ctx))
 		}
 		s := newStateStream(r.args[2])
 		a.mu.Lock()
@@ -277,7 +277,7 @@ func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) 
 		switch r.args[0] {
 		case streamsDraft:
 			a.all.Go(func() {
-				s.err = worker.NewDraft(c).Save(life, s.size, s.write)
+				s.err = worker.NewSharedState(c).Draft().Save(life, s.size, s.write)
 				close(s.ended)
 			})
 			return reply{}
@@ -305,7 +305,7 @@ func (a *Agent) states(ctx, life context.Context, c *worker.Client, r *request) 
 		case loadsOther:
 			s, err = shared.LoadFrom(ctx, perdure.Slot(r.args[1]))
 		case loadsDraft:
-			s.State, err = worker.NewDraft(c).Load(ctx)
+			s.State, err = worker.NewSharedState(c).Draft().Load(ctx)
 		default:
 			s, err = c.LoadSaved(ctx)
 		}

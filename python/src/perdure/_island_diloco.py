@@ -436,7 +436,7 @@ class _Follower(_Member):
             self._continue(self._draft_of(memoryview(payload), said["state"]))
 
     def _draft_of(self, payload: memoryview, size: int) -> dict[str, Any]:
-        """Return this rank's draft, with what all ranks with a plain model have in common."""
+        """Return this rank's draft. With a plain model the weights and optimizers are those of rank 0."""
         draft: dict[str, Any] = _state.decode(payload[:size])["draft"]
         if not self._sharded:
             shared = _state.decode(payload[size:])

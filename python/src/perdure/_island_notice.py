@@ -140,7 +140,7 @@ class IslandNotice(Notice):
                 link.send({}, room.data)
 
     def _next(self, link: Link, name: str) -> Any:
-        """Return the next value of a name that the peer sends. It may have received SIGTERM, too, and said so before.
+        """Return the next value of a name that the peer sends, after notices of SIGTERM that it may also have sent.
 
         Raises:
             PerdureError: The peer has ended.

@@ -159,12 +159,14 @@ class Notice:
     # Signal handler
 
     def _told(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process or self._passes:  # a forked child inherits this handler
+        # A forked child inherits this handler, and a later handler may call it when this notice is closed.
+        if os.getpid() != self._process or self._passes or not self._on:
             self._passes = False
             self._pass_on(number, frame)
             return
         if not self._seen.wait(0.2):  # another library has replaced the file that wakes the thread
-            self._wakes.send(bytes([number]))
+            with contextlib.suppress(OSError):
+                self._wakes.send(bytes([number]))
         if not callable(self._before):
             return  # the thread ends the process
         if self._amid or (self._kept is None and self._wanted):
@@ -226,7 +228,7 @@ class Notice:
         if locked:
             self._lock.release()
         self._done.set()
-        if not kept and self._owed:  # the main thread may not come to the end of a step
+        if not kept and self._owed:  # the main thread may not reach the end of a step
             self._owed, self._passes = False, True
             os.kill(os.getpid(), signal.SIGTERM)
 

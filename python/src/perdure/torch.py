@@ -1053,6 +1053,9 @@ class DiLoCo(_Model):
     ``weights`` has no ``state_dict`` (``Count`` has one). If the directory is not writable, a RuntimeWarning is issued
     once and training continues without drafts.
 
+    On SIGTERM the last step is saved in the job's store, and the process ends. A replacement on any machine continues
+    from there.
+
     Args:
         job: The job, with consistency ``bsp``.
         model: The model. All slots must use the same one.

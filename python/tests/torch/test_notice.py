@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
 #: Trains one slot for two outer steps of eight steps. HOW says in which way a process waits for its end, and after
-#: which step of the second round. Each process appends the clock and the step with which it starts to a file. In an
+#: which step of the second round. Each process appends its first clock and step to a file. In an
 #: island, rank 0 waits, and the other rank runs into a collective.
 TRAIN = """
 import ctypes, hashlib, os, time
@@ -97,7 +97,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def run(folder: Path, hows: list[str]) -> tuple[str, str]:
-    """Train with several processes, all but the last of which SIGTERM ends. Return the hash and their first steps."""
+    """Train with several processes; SIGTERM ends all but the last one. Return the hash and their first steps."""
     cluster = Cluster(folder, "--workers", "1", "--servers", "1", "--clocks", "1000")
     out = str(folder / "out")
     try:

@@ -1,4 +1,8 @@
-package worker
+// Package statestore gives a process of a job access to the slot states in the job's store. A state that is too large
+// to travel with an update goes there. A [States] saves one state at a time while the program continues, and reads
+// states back. It retries failed operations, and WaitReason returns the reason for a wait. Package slotstate decides
+// when a state is saved, and defines its reference. All methods may be called concurrently.
+package statestore
 
 import (
 	"cmp"
@@ -20,11 +24,6 @@ import (
 	"github.com/perdure/perdure/internal/data/store"
 )
 
-// A state that is too large to travel with an update goes to the job's store. A stateStore saves one state at a time
-// while the program continues, and reads states back. It retries failed operations, and WaitReason returns the reason
-// for a wait. Package slotstate decides when a state is saved, and defines its reference. All methods may be called
-// concurrently.
-
 // tries is the max number of attempts to save or read a state. Attempts that fail because the store is full or
 // unavailable do not count. pause is the time between two attempts.
 const (
@@ -32,8 +31,8 @@ const (
 	pause = time.Second
 )
 
-// stateStore is a process's access to the job's store.
-type stateStore struct {
+// States is a process's access to the job's store.
+type States struct {
 	Open     func(ctx context.Context, where string) (store.Store, error)
 	OnChange func() // called when the result of WaitReason changes
 	Log      *slog.Logger
@@ -47,8 +46,8 @@ type stateStore struct {
 	older      perdure.Clock // by how many clocks at most
 }
 
-// stateSave is the save of one state.
-type stateSave struct {
+// Save is the save of one state.
+type Save struct {
 	Ref    slotstate.Ref // once the save has succeeded
 	Clock  perdure.Clock // in which the program saved it
 	cancel context.CancelFunc
@@ -58,7 +57,7 @@ type stateSave struct {
 
 // At sets the store's location; "": the job has none. local reports whether it is in the run's directory, on the
 // coordinator's machine.
-func (s *stateStore) At(where string, local bool) {
+func (s *States) At(where string, local bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.where, s.local = where, local
@@ -66,7 +65,7 @@ func (s *stateStore) At(where string, local bool) {
 
 // CheckReachable returns an error if this machine cannot reach the store. The default store is in the run's directory,
 // which is on the coordinator's machine.
-func (s *stateStore) CheckReachable() error {
+func (s *States) CheckReachable() error {
 	s.mu.Lock()
 	where, local := s.where, s.local
 	s.mu.Unlock()
@@ -88,7 +87,7 @@ func (s *stateStore) CheckReachable() error {
 }
 
 // WaitReason returns the reason for waiting for the store; "": none.
-func (s *stateStore) WaitReason() string {
+func (s *States) WaitReason() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waitReason
@@ -96,7 +95,7 @@ func (s *stateStore) WaitReason() string {
 
 // RecordLoaded records that the program was given a state, and by how many clocks at most it is older than the last
 // acknowledged one.
-func (s *stateStore) RecordLoaded(older perdure.Clock) {
+func (s *States) RecordLoaded(older perdure.Clock) {
 	if older == 0 {
 		return
 	}
@@ -108,21 +107,21 @@ func (s *stateStore) RecordLoaded(older perdure.Clock) {
 
 // Lost returns how many states given to the program were older than the last acknowledged one, and by how many clocks
 // at most.
-func (s *stateStore) Lost() (n int64, older perdure.Clock) {
+func (s *States) Lost() (n int64, older perdure.Clock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost, s.older
 }
 
-// stateSource writes a state. It is called again if an attempt to store the state has failed. It must return when ctx
+// Source writes a state. It is called again if an attempt to store the state has failed. It must return when ctx
 // ends, because the state is then no longer needed.
-type stateSource func(ctx context.Context, w io.Writer) error
+type Source func(ctx context.Context, w io.Writer) error
 
 // Begin starts to save a state of n bytes in a clock, and calls over when the save has succeeded or failed. key
 // identifies the slot and process.
-func (s *stateStore) Begin(
-	ctx context.Context, key slotstate.Key, clock perdure.Clock, n int64, write stateSource, over func(),
-) (*stateSave, error) {
+func (s *States) Begin(
+	ctx context.Context, key slotstate.Key, clock perdure.Clock, n int64, write Source, over func(),
+) (*Save, error) {
 	if err := s.CheckReachable(); err != nil {
 		return nil, err
 	}
@@ -131,7 +130,7 @@ func (s *stateStore) Begin(
 	s.number++
 	key.Number = s.number
 	ctx, cancel := context.WithCancel(ctx)
-	sv := &stateSave{Clock: clock, cancel: cancel, ended: make(chan struct{})}
+	sv := &Save{Clock: clock, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer over()
 		defer close(sv.ended)
@@ -142,12 +141,12 @@ func (s *stateStore) Begin(
 }
 
 // Put saves a state under a key and returns once the store has it.
-func (s *stateStore) Put(ctx context.Context, key slotstate.Key, n int64, write stateSource) error {
+func (s *States) Put(ctx context.Context, key slotstate.Key, n int64, write Source) error {
 	_, err := s.put(ctx, key, n, write)
 	return err
 }
 
-func (s *stateStore) put(ctx context.Context, key slotstate.Key, n int64, write stateSource) (
+func (s *States) put(ctx context.Context, key slotstate.Key, n int64, write Source) (
 	ref slotstate.Ref, err error,
 ) {
 	err = s.retry(ctx, "save", key.Slot, func(in store.Store) (err error) {
@@ -158,7 +157,7 @@ func (s *stateStore) put(ctx context.Context, key slotstate.Key, n int64, write 
 }
 
 // Ended reports whether the save has ended; err is nil if it succeeded.
-func (sv *stateSave) Ended() (ended bool, err error) {
+func (sv *Save) Ended() (ended bool, err error) {
 	select {
 	case <-sv.ended:
 		return true, sv.err
@@ -168,10 +167,10 @@ func (sv *stateSave) Ended() (ended bool, err error) {
 }
 
 // Drop cancels the save: no update will refer to the state, or the save has ended.
-func (sv *stateSave) Drop() { sv.cancel() }
+func (sv *Save) Drop() { sv.cancel() }
 
 // Load reads a state. Its error wraps fs.ErrNotExist if the store does not have it.
-func (s *stateStore) Load(ctx context.Context, ref slotstate.Ref) (state []byte, err error) {
+func (s *States) Load(ctx context.Context, ref slotstate.Ref) (state []byte, err error) {
 	err = s.retry(ctx, "read", ref.Slot, func(in store.Store) (err error) {
 		state, err = store.GetState(in, ref)
 		return err
@@ -181,7 +180,7 @@ func (s *stateStore) Load(ctx context.Context, ref slotstate.Ref) (state []byte,
 
 // AwaitCopy waits until the store has the state with a key, and returns its size. It calls pause between two looks for
 // the state. An error of pause ends the wait.
-func (s *stateStore) AwaitCopy(ctx context.Context, key slotstate.Key, pause func() error) (size int64, err error) {
+func (s *States) AwaitCopy(ctx context.Context, key slotstate.Key, pause func() error) (size int64, err error) {
 	var ended error
 	err = s.retry(ctx, "read", key.Slot, func(in store.Store) (err error) {
 		for {
@@ -197,7 +196,7 @@ func (s *stateStore) AwaitCopy(ctx context.Context, key slotstate.Key, pause fun
 }
 
 // TakeCopy reads the state with a key into memory of its size, and deletes it.
-func (s *stateStore) TakeCopy(ctx context.Context, key slotstate.Key, state []byte) error {
+func (s *States) TakeCopy(ctx context.Context, key slotstate.Key, state []byte) error {
 	return s.retry(ctx, "read", key.Slot, func(in store.Store) error {
 		err := store.GetUnreferencedState(in, key.Name(), state)
 		if err == nil {
@@ -207,11 +206,35 @@ func (s *stateStore) TakeCopy(ctx context.Context, key slotstate.Key, state []by
 	})
 }
 
+// LoadDraft returns a slot's draft; nil: it does not exist, or is damaged. The caller owns the slice.
+func (s *States) LoadDraft(ctx context.Context, slot perdure.Slot) (state []byte, err error) {
+	name := slotstate.Draft(slot).Name()
+	err = s.retry(ctx, "read", slot, func(in store.Store) error {
+		n, err := store.UnreferencedStateSize(in, name)
+		if err != nil || n < 0 {
+			return err
+		}
+		state = make([]byte, n)
+		return store.GetUnreferencedState(in, name, state)
+	})
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, store.ErrCorrupt) {
+		return nil, nil
+	}
+	return state, err
+}
+
+// DeleteDraft deletes a slot's draft.
+func (s *States) DeleteDraft(ctx context.Context, slot perdure.Slot) error {
+	return s.retry(ctx, "delete", slot, func(in store.Store) error {
+		return in.Delete(slotstate.Draft(slot).Name())
+	})
+}
+
 var errNoStore = fmt.Errorf("%w: the job has no store for states that are too large to travel with an update; "+
 	"set a store in the job's file", perdure.ErrUsage)
 
 // retry runs do on the store until it succeeds, or a retry cannot succeed.
-func (s *stateStore) retry(ctx context.Context, what string, slot perdure.Slot, do func(in store.Store) error) error {
+func (s *States) retry(ctx context.Context, what string, slot perdure.Slot, do func(in store.Store) error) error {
 	s.mu.Lock()
 	where := s.where
 	s.mu.Unlock()
@@ -244,7 +267,7 @@ func (s *stateStore) retry(ctx context.Context, what string, slot perdure.Slot, 
 }
 
 // waits records why the store is waited for.
-func (s *stateStore) waits(why string) {
+func (s *States) waits(why string) {
 	s.mu.Lock()
 	news := s.waitReason != why
 	s.waitReason = why

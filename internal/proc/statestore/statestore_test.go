@@ -1,4 +1,4 @@
-package worker
+package statestore
 
 import (
 	"context"
@@ -35,14 +35,14 @@ func TestSaves(t *testing.T) {
 		var sent atomic.Int64
 		failing := func(err error) { fails.Store(&err) }
 		failing(nil)
-		s := &stateStore{
+		s := &States{
 			Log: slog.New(slog.DiscardHandler), OnChange: func() { sent.Add(1) },
 			Open: func(context.Context, string) (store.Store, error) {
 				return in, errors.Join(*fails.Load(), in.Prepare())
 			},
 		}
 		key := slotstate.Key{Slot: 3, Generation: 1, Incarnation: 2}
-		start := func() *stateSave {
+		start := func() *Save {
 			sv, err := s.Begin(t.Context(), key, 0, 1, writeA, func() {})
 			if err != nil {
 				t.Fatal(err)
@@ -50,10 +50,10 @@ func TestSaves(t *testing.T) {
 			return sv
 		}
 		if _, err := s.Begin(t.Context(), key, 0, 0, nil, nil); !errors.Is(err, perdure.ErrUsage) {
-			t.Errorf("there is no store: %v", err)
+			t.Errorf("without a store: %v", err)
 		}
 		if _, err := s.Load(t.Context(), slotstate.Ref{}); !errors.Is(err, perdure.ErrUsage) {
-			t.Errorf("there is no store: %v", err)
+			t.Errorf("without a store: %v", err)
 		}
 		s.At("c", false)
 		failing(store.WithKind(store.ErrUnavailable, errors.New("away")))
@@ -72,7 +72,7 @@ func TestSaves(t *testing.T) {
 			t.Errorf("ended %t, %v; waits: %q", ended, err, s.WaitReason())
 		}
 		if ended, err := dropped.Ended(); !ended || err == nil {
-			t.Errorf("what was dropped: %t, %v", ended, err)
+			t.Errorf("the dropped state: %t, %v", ended, err)
 		}
 		if got, err := s.Load(t.Context(), sv.Ref); err != nil || string(got) != "a" {
 			t.Errorf("%q, %v", got, err)
@@ -81,7 +81,7 @@ func TestSaves(t *testing.T) {
 			t.Context(),
 			slotstate.Ref{Key: slotstate.Key{Slot: 3, Generation: 1, Incarnation: 2, Number: 1}},
 		); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("what was dropped: %v", err)
+			t.Errorf("the dropped state: %v", err)
 		}
 		failing(store.WithKind(store.ErrDenied, errors.New("denied")))
 		began := time.Now()
@@ -97,7 +97,7 @@ func TestSaves(t *testing.T) {
 func TestReach(t *testing.T) {
 	run := t.TempDir()
 	opened := 0
-	s := &stateStore{
+	s := &States{
 		Open: func(context.Context, string) (store.Store, error) {
 			opened++
 			return store.NewDir(disk.NewMemory(), "c"), nil
