@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"io"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/slotstate"
@@ -21,7 +22,7 @@ type Draft struct {
 func (s SharedState) Draft() Draft { return Draft{&s.c.saves, s.c.slot} }
 
 // Save replaces the draft and returns once the store has it. write writes its n bytes, as in [Client.SaveStateFrom].
-func (d Draft) Save(ctx context.Context, n int64, write statestore.Source) error {
+func (d Draft) Save(ctx context.Context, n int64, write func(ctx context.Context, w io.Writer) error) error {
 	return d.in.Put(ctx, slotstate.Draft(d.slot), n, write)
 }
 

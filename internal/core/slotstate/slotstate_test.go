@@ -165,3 +165,16 @@ func TestSupersede(t *testing.T) {
 		t.Errorf("garbage is %q, want %q", got, want)
 	}
 }
+
+// TestDraftsStay checks that drafts are never garbage, unlike other states of earlier generations.
+func TestDraftsStay(t *testing.T) {
+	h := NewLiveSet(2)
+	h.AddReports([]perdure.Slot{3}, [][]string{{Key{Slot: 3, Generation: 2, Incarnation: 1, Number: 4}.Name()}})
+	old := Key{Slot: 3, Generation: 1, Incarnation: 1, Number: 1}
+	if got := h.Garbage([]string{Draft(3).Name(), old.Name()}); !slices.Equal(got, []string{old.Name()}) {
+		t.Errorf("garbage: %v", got)
+	}
+	if k, ok := ParseName(Draft(3).Name()); !ok || !k.IsDraft() || old.IsDraft() {
+		t.Errorf("%+v, %t", k, ok)
+	}
+}

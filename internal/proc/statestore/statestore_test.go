@@ -136,3 +136,45 @@ func TestReach(t *testing.T) {
 		t.Errorf("where the run's folder is: %v", err)
 	}
 }
+
+// TestDraft checks that a slot has one draft, which a later one replaces, and that a damaged one does not count.
+func TestDraft(t *testing.T) {
+	in := store.NewDir(disk.NewMemory(), "c")
+	s := &States{
+		Log: slog.New(slog.DiscardHandler), OnChange: func() {},
+		Open: func(context.Context, string) (store.Store, error) { return in, in.Prepare() },
+	}
+	s.At("c", false)
+	loads := func(slot perdure.Slot, want string) {
+		t.Helper()
+		if got, err := s.LoadDraft(t.Context(), slot); string(got) != want || err != nil {
+			t.Errorf("the draft of slot %d is %q, %v; want %q", slot, got, err, want)
+		}
+	}
+	loads(3, "")
+	for _, text := range []string{"first", "second"} {
+		write := func(_ context.Context, w io.Writer) error {
+			_, err := io.WriteString(w, text)
+			return err
+		}
+		if err := s.Put(t.Context(), slotstate.Draft(3), int64(len(text)), write); err != nil {
+			t.Fatal(err)
+		}
+		loads(3, text)
+	}
+	loads(2, "")
+	damaged := func(w io.Writer) error {
+		_, err := io.WriteString(w, strings.Repeat("x", 100))
+		return err
+	}
+	if err := in.Put(slotstate.Draft(2).Name(), damaged); err != nil {
+		t.Fatal(err)
+	}
+	loads(2, "")
+	for range 2 {
+		if err := s.DeleteDraft(t.Context(), 3); err != nil {
+			t.Error(err)
+		}
+		loads(3, "")
+	}
+}

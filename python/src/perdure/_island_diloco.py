@@ -243,6 +243,7 @@ class _Member(DiLoCo):
 
     def _write_drafts(self, kept: Any, buffers: Sequence[torch.Tensor], parts: list[_state.Later]) -> None:
         """Write a draft with the parts of the other ranks."""
+        self._refuse_incs()
         self._drafts.write_last(self._drafted_from(kept, buffers) | {"ranks": parts})
 
     def _own(self) -> list[torch.Tensor]:

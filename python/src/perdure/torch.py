@@ -1281,8 +1281,13 @@ class DiLoCo(_Model):
 
     def _last_draft(self, kept: dict[str, Any], buffers: Sequence[torch.Tensor]) -> None:
         """Write a draft of the last step, before this process ends. It runs in the thread of ``Notice``."""
-        if not self.job._inced:
-            self._drafts.write_last(self._drafted_from(kept, buffers))
+        self._refuse_incs()
+        self._drafts.write_last(self._drafted_from(kept, buffers))
+
+    def _refuse_incs(self) -> None:
+        """Raise PerdureError if the program has called inc in this clock, since that would be lost with the process."""
+        if self.job._inced and not self._half:
+            raise PerdureError("the program has added to a table in this clock")
 
     def _drafted_from(self, kept: dict[str, Any], buffers: Sequence[torch.Tensor]) -> dict[str, Any]:
         """Return a draft of a kept state and the current weights and optimizers."""
