@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,13 +169,14 @@ func TestSupersede(t *testing.T) {
 
 // TestDraftsStay checks that drafts are never garbage, unlike other states of earlier generations.
 func TestDraftsStay(t *testing.T) {
-	h := NewLiveSet(2)
-	h.AddReports([]perdure.Slot{3}, [][]string{{Key{Slot: 3, Generation: 2, Incarnation: 1, Number: 4}.Name()}})
-	old := Key{Slot: 3, Generation: 1, Incarnation: 1, Number: 1}
-	if got := h.Garbage([]string{Draft(3).Name(), old.Name()}); !slices.Equal(got, []string{old.Name()}) {
+	h := slotstate.NewLiveSet(2)
+	now := slotstate.Key{Slot: 3, Generation: 2, Incarnation: 1, Number: 4}
+	h.AddReports([]perdure.Slot{3}, [][]string{{now.Name()}})
+	old := slotstate.Key{Slot: 3, Generation: 1, Incarnation: 1, Number: 1}
+	if got := h.Garbage([]string{slotstate.Draft(3).Name(), old.Name()}); !slices.Equal(got, []string{old.Name()}) {
 		t.Errorf("garbage: %v", got)
 	}
-	if k, ok := ParseName(Draft(3).Name()); !ok || !k.IsDraft() || old.IsDraft() {
+	if k, ok := slotstate.ParseName(slotstate.Draft(3).Name()); !ok || !k.IsDraft() || old.IsDraft() {
 		t.Errorf("%+v, %t", k, ok)
 	}
 }
