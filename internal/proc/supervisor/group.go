@@ -93,7 +93,7 @@ type Group struct {
 	stopping bool
 	children map[memberID]*child
 	spent    map[wire.Role]Usage // usage of processes that have ended
-	killed   []Exit              // last exits of places whose process was killed and not restarted
+	failed   []Exit              // last exits of places whose process failed or was killed, and was not restarted
 }
 
 type memberID struct {
@@ -288,8 +288,8 @@ func (g *Group) Stop(ctx context.Context) error {
 func (g *Group) DisableRestarts() { g.last.Do(func() { close(g.restartsDisabled) }) }
 
 // Await waits until no place of a role has a process or a pending restart, or until ctx is done. It returns the exits
-// of the role's processes that were killed and not restarted.
-func (g *Group) Await(ctx context.Context, role wire.Role) (killed []Exit) {
+// of the role's processes that failed or were killed, and were not restarted.
+func (g *Group) Await(ctx context.Context, role wire.Role) (failed []Exit) {
 	g.mu.Lock()
 	var all []*child
 	for p, k := range g.children {
@@ -308,12 +308,12 @@ func (g *Group) Await(ctx context.Context, role wire.Role) (killed []Exit) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range g.killed {
+	for _, e := range g.failed {
 		if e.Role == role {
-			killed = append(killed, e)
+			failed = append(failed, e)
 		}
 	}
-	return killed
+	return failed
 }
 
 func (g *Group) signalAll(sig os.Signal) { g.signalWhere(sig, func(*child) bool { return true }) }
@@ -375,8 +375,8 @@ func (k *child) run() {
 	defer func() {
 		g.mu.Lock()
 		delete(g.children, k.id)
-		if last.Signal != "" {
-			g.killed = append(g.killed, last)
+		if last.Code != 0 {
+			g.failed = append(g.failed, last)
 		}
 		g.mu.Unlock()
 	}()

@@ -324,9 +324,9 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 			return sum, recordStop(r.job, r.stopped(<-ended))
 		}
 		r.job.MarkDone()
-		var killed error
+		var failed error
 		if !r.workers {
-			killed = awaitPrograms(atOnce, r.job.Group(), exitNoticeAfter, func() {
+			failed = awaitPrograms(atOnce, r.job.Group(), exitNoticeAfter, func() {
 				r.showLine(fmt.Sprintf("all clocks are finished; waiting for the programs to exit, for at most %v",
 					programGrace))
 			})
@@ -341,7 +341,7 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 		if r.workers {
 			r.view.End(&sum, r.dir.Path(), r.job.Pending())
 		}
-		return sum, killed
+		return sum, failed
 	}
 }
 

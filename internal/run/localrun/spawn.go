@@ -84,30 +84,33 @@ const programGrace = time.Minute
 // exitNoticeAfter is how long programs may take to exit before users are notified that the run waits for them.
 const exitNoticeAfter = time.Second
 
-// ErrKilledProgram means that the job is done, but a program was killed before it had ended by itself.
-var ErrKilledProgram = errors.New("the job is done, but a program did not end by itself")
+// ErrFailedProgram means that the job is done, but a program failed afterwards, or was killed.
+var ErrFailedProgram = errors.New("the job is done, but a program failed afterwards")
 
 // awaitPrograms waits until the user's programs in g have ended. If that takes longer than noticeAfter, it calls waits
-// once. It returns an error if a program was killed.
+// once. It returns an error if a program failed or was killed.
 func awaitPrograms(ctx context.Context, g *supervisor.Group, noticeAfter time.Duration, waits func()) error {
 	ctx, cancel := context.WithTimeout(ctx, programGrace)
 	defer cancel()
 	soon, cancelSoon := context.WithTimeout(ctx, noticeAfter)
 	defer cancelSoon()
-	killed := g.Await(soon, wire.RoleWorker)
+	failed := g.Await(soon, wire.RoleWorker)
 	if soon.Err() != nil && ctx.Err() == nil {
 		waits()
-		killed = g.Await(ctx, wire.RoleWorker)
+		failed = g.Await(ctx, wire.RoleWorker)
 	}
-	if len(killed) == 0 {
+	if len(failed) == 0 {
 		return nil
 	}
-	what := make([]string, len(killed))
-	for i, e := range killed {
+	what := make([]string, len(failed))
+	for i, e := range failed {
 		what[i] = fmt.Sprintf("worker:%d %s", e.Index, e.Description)
+		if e.Signal == "" && e.LastLine != "" {
+			what[i] += ": " + e.LastLine
+		}
 	}
 	return fmt.Errorf("%w: %s; files that it was writing may be missing: resume the run to write them again",
-		ErrKilledProgram, strings.Join(what, ", "))
+		ErrFailedProgram, strings.Join(what, ", "))
 }
 
 // ownProgram returns the process of a slot whose worker is a user's program. The program replaces the shell, so that

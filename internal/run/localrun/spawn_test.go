@@ -35,7 +35,14 @@ func TestAwaitPrograms(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if !errors.Is(err, ErrKilledProgram) || notices != 1 {
-		t.Fatalf("a killed program: %v, %d notices; want ErrKilledProgram and one notice", err, notices)
+	if !errors.Is(err, ErrFailedProgram) || notices != 1 {
+		t.Fatalf("a killed program: %v, %d notices; want ErrFailedProgram and one notice", err, notices)
+	}
+	err = g.Start(supervisor.Spec{Role: wire.RoleWorker, Index: 1, Command: []string{"false"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = awaitPrograms(t.Context(), g, time.Hour, nil); !errors.Is(err, ErrFailedProgram) {
+		t.Fatalf("a program with exit status 1: %v, want ErrFailedProgram", err)
 	}
 }
