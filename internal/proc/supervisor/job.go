@@ -46,11 +46,13 @@ type JobConfig struct {
 	LogAddr string
 	Watch   Watcher
 	Log     *slog.Logger
-	Grace   time.Duration // see Options; 0: 150 ms, because processes are notified of the end beforehand
+	Grace   time.Duration // see Options; 0: doneGrace, because processes are notified of the end beforehand
 	// LastCheckpoint is the time limit for the last checkpoint of a job that is ended early (Stop); 0: none is made.
 	LastCheckpoint time.Duration
 	// ProgramGrace is the time limit for the user's programs to end before that; 0: they end with the job.
 	ProgramGrace time.Duration
+	// SlotCuts means that a checkpoint has another clock for each slot, so the programs may end at any clocks.
+	SlotCuts bool
 }
 
 // Job runs the processes of a local job. It starts and watches them, replaces those that die, injects the planned

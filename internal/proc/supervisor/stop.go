@@ -76,8 +76,8 @@ func (j programEnd) close() {
 
 // endPrograms ends the user's programs, which save their work since their last update as drafts, and waits for them
 // for at most JobConfig.ProgramGrace. Drafts continue the last checkpoint only if it is of their clock, so no program
-// may end a clock in between. A checkpoint can be made only of a clock that all slots have reached, so endPrograms
-// first waits until they are at the same one, for half of the time at most.
+// may end a clock in between. Unless cuts are by slot, a checkpoint can be made only of a clock that all slots have
+// reached, so endPrograms first waits until they are at the same one, for half of the time at most.
 func (j programEnd) endPrograms() {
 	if !j.cfg.OwnWorkers || j.cfg.ProgramGrace <= 0 {
 		return
@@ -105,6 +105,7 @@ func (j programEnd) startEndingPrograms(late bool) bool {
 	if j.lastProgress.SavesAtCuts { // the checkpoint needs the programs
 		return true
 	}
+	late = late || j.cfg.SlotCuts
 	first := perdure.Clock(-1)
 	for i := range j.lastProgress.Members {
 		m := &j.lastProgress.Members[i]

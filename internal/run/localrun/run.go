@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/core/recovery"
 	"github.com/perdure/perdure/internal/data/wire"
 	"github.com/perdure/perdure/internal/proc/control"
 	"github.com/perdure/perdure/internal/proc/keys"
@@ -296,8 +297,8 @@ func (r *Run) supervise(
 		Faults: faults,
 		Seed:   r.s.Job.Seed, NoReplace: r.s.Job.NoReplace, Log: slog.New(slog.DiscardHandler),
 		Worker: worker, OwnWorkers: own, LogAddr: logAddr(&r.s), LastCheckpoint: lastCheckpoint(&r.s),
-		ProgramGrace: r.s.Checkpoints.Grace,
-		Watch:        supervisor.Watcher{Event: r.onEvent, Report: r.onReport, Progress: r.onProgress},
+		ProgramGrace: r.s.Checkpoints.Grace, SlotCuts: recovery.TraitsOf(&r.s.Job).CutsBySlot,
+		Watch: supervisor.Watcher{Event: r.onEvent, Report: r.onReport, Progress: r.onProgress},
 	})
 	return err
 }

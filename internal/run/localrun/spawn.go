@@ -109,7 +109,7 @@ func awaitPrograms(ctx context.Context, g *supervisor.Group, noticeAfter time.Du
 			what[i] += ": " + e.LastLine
 		}
 	}
-	return fmt.Errorf("%w: %s; files that it was writing may be missing: resume the run to write them again",
+	return fmt.Errorf("%w: %s; files of a program may be missing: resume the run to write them again",
 		ErrFailedProgram, strings.Join(what, ", "))
 }
 
