@@ -80,8 +80,8 @@ func TestStatelessResumed(t *testing.T) {
 			again := func(dir string, clocks int64, more ...string) []string {
 				return append([]string{"train", "--quiet", "--resume", dir, "--clocks", fmt.Sprint(clocks)}, more...)
 			}
-			if from < 20 {
-				t.Errorf("it resumes from clock %d, want 20 or later", from)
+			if furthest < 20 { // under asp, a slot may still be before that clock
+				t.Errorf("it resumes from clocks %d to %d, want 20 or later", from, furthest)
 			}
 			s, to := trained(t, again(dir, first, append(at("2"), "--servers", "3", "--fault",
 				fmt.Sprintf("kill:server:2@clock:%d", from+10))...)...)

@@ -316,6 +316,9 @@ func indexAgain(index string, all map[string]*outcome, pages map[string]string) 
 			continue
 		}
 		s := all[m[1]]
+		if s == nil {
+			continue // a study of another program, which writes its page
+		}
 		n, verdicts := s.trialCount(), &cells[4]
 		if s.Kind == study.KindLosses {
 			n = fmt.Sprint(s.cells[0].losses.Cells[0].Trials)
