@@ -279,9 +279,8 @@ func controlSamples() []sample {
 		control("order", KindOrder, Order{Kind: "kill", Target: "server:0", PID: 4711, Spec: "kill:server:0@clock:5"}),
 		control("exited", KindExited, exitedSample),
 		control("progress", KindProgress, Progress{
-			SavesAtCuts: true,
-			Revision:    9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true,
-			Serving: true, UpdatesApplied: 3, UpdatesExpected: 4, UpdatesLost: 1, ClocksRedone: 2,
+			Revision: 9, Generation: 3, Clock: 61, End: 500, Durable: 60, Complete: true, Done: true, Closed: true,
+			Serving: true, SavesAtCuts: true, UpdatesApplied: 3, UpdatesExpected: 4, UpdatesLost: 1, ClocksRedone: 2,
 			Saving: &protocol.Saving{Failures: 2, Ran: 61.5, Interval: 9.5, Why: "Young"},
 			Members: []MemberProgress{{
 				Role: RoleServer, Index: 1, Process: "server:1#2", PID: 4711, Incarnation: 2, State: "alive", Clock: 61,
