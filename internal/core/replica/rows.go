@@ -44,7 +44,7 @@ type rows struct {
 	states   [][]byte      // by slot: the state that its program saved last, as of the applied vector
 	seq      uint64        // number of updates that the rows contain
 	scales   bool          // updates are scaled down by their age
-	distant  bool          // slots may be far apart, because all tables use asp
+	distant  bool          // slots may be far apart, because all tables use asp, and progress is needed
 	worked   float64       // in that case: clocks applied since the start, each divided by the number of slots
 	scaled   scaled
 	unpacked []float32 // scratch: the unpacked values of a block

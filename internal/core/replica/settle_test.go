@@ -213,8 +213,8 @@ func TestSettles(t *testing.T) {
 
 // TestSyncsOfDistantSlots checks that under asp a slot that stands does not stop the syncs of the other replicas.
 func TestSyncsOfDistantSlots(t *testing.T) {
-	b := newBench(t, "asp", "none", 2, ofJob)
-	b.traits.Period, b.role.Periodic = 2, true
+	b := newBench(t, "asp", "chain:2,every:2", 2, ofJob)
+	b.role.Periodic = true
 	for clock := range perdure.Clock(8) {
 		b.update(0, clock, 1)
 		b.Settle()

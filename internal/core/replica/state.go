@@ -63,7 +63,10 @@ func (st *State) updateTableSettings() {
 	specs := st.rows.specs()
 	st.intake.SetMode(st.rows.job.ClockMode(specs))
 	st.tail = st.rows.job.TailReads(specs)
-	st.rows.scales, st.rows.distant = st.rows.job.Scales(specs), st.rows.job.Unbounded(specs)
+	st.rows.scales = st.rows.job.Scales(specs)
+	// Nothing else happens every few clocks, and counting costs time for each slot.
+	counts := st.rounds.Any() || recovery.TraitsOf(st.rows.job).Period > 0
+	st.rows.distant = counts && st.rows.job.Unbounded(specs)
 	st.rows.worked = max(st.rows.worked, float64(st.intake.MinClock()))
 	st.sums.of(st.rows.parts)
 	if recovery.TraitsOf(st.rows.job).Partial {
