@@ -1,10 +1,13 @@
-"""Step time and memory of two islands of DiLoCo, compared with the same ranks in one group of DDP or FSDP2 over gloo.
+"""Step time and memory of two islands, compared with the same ranks in one group of DDP or FSDP2 over gloo.
+
+The islands use DiLoCo, or with `--each-step` DataParallel.
 
 Each rank trains a multilayer perceptron with AdamW on one thread. The rounds alternate. A step's time is the mean over
 `--steps` steps with their outer steps, after a warm-up; that of the slowest rank counts. Memory is the proportional set
 size after the last step, in units of the weights in float32, of all ranks of an island, or of a group of as many ranks.
 
     python islands.py --inside ddp fsdp --width 512 --rounds 3
+    python islands.py --inside ddp fsdp --width 512 --rounds 3 --each-step
     python islands.py --inside ddp fsdp --width 2048 --rounds 1 --memory
 """
 
@@ -45,17 +48,21 @@ def process(a: argparse.Namespace) -> None:
         net = DistributedDataParallel(model)
     inner = torch.optim.AdamW(net.parameters(), 1e-4)
     x, y = torch.randn(a.batch, a.width), torch.randint(0, 10, (a.batch,))
-    slot, agent, training = 0, 0, contextlib.nullcontext()
+    slot, agent = 0, 0
+    training: Any = contextlib.nullcontext()
     if a.island:
         import perdure
 
         job = perdure.start()
         slot, agent = job.slot, getattr(getattr(job._agent, "process", None), "pid", 0)
-        training = perdure.DiLoCo(job, net, inner, sync_every=a.sync_every)
+        if a.each_step:
+            training = perdure.DataParallel(job, net, inner)
+        else:
+            training = perdure.DiLoCo(job, net, inner, sync_every=a.sync_every)
 
-    def steps(count: int) -> float:
+    def steps(count: int, before: int = 0) -> float:
         begun = time.perf_counter()
-        for _ in range(count):
+        for _ in training.steps(before + count) if a.island and a.each_step else range(count):
             inner.zero_grad()
             nn.functional.cross_entropy(net(x), y).backward()
             inner.step()
@@ -64,7 +71,7 @@ def process(a: argparse.Namespace) -> None:
     with training:
         steps(a.sync_every)
         dist.barrier()
-        taken = steps(a.steps)
+        taken = steps(a.steps, a.sync_every)
         memory = sizes_of(os.getpid())
         held = sizes_of(agent) if agent else {}
         dist.barrier()
@@ -86,7 +93,12 @@ def train(a: argparse.Namespace, inside: str, ranks: int, island: bool) -> list[
             of += ["--servers", "1", "--recovery", "resend:auto", "--out", f"{folder}/run"]
         else:
             of = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        settings = [f"--width={a.width}", f"--batch={a.batch}", f"--steps={a.steps}", f"--sync-every={a.sync_every}"]
+        settings = ["--each-step"] * a.each_step + [
+            f"--width={a.width}",
+            f"--batch={a.batch}",
+            f"--steps={a.steps}",
+            f"--sync-every={a.sync_every}",
+        ]
         subprocess.run(
             [sys.executable, "-m", *of, __file__, "--out", folder, "--inside", inside, *settings]
             + (["--island"] if island else []),
@@ -106,6 +118,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--sync-every", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--each-step", action="store_true", help="use DataParallel, which averages in each step")
     parser.add_argument("--memory", action="store_true", help="compare an island with a group of two ranks")
     parser.add_argument("--out", help=argparse.SUPPRESS)
     parser.add_argument("--island", action="store_true", help=argparse.SUPPRESS)

@@ -135,22 +135,22 @@ def refuse_group(model: nn.Module, job: Job, what: str) -> None:
     """Raise UsageError for a model that is spread over several processes. what: the class that trains it."""
     if job._island is not None:
         raise UsageError(
-            f"{what} does not work in an island of several ranks; use DiLoCo, or start one process per slot: omit "
-            "--nproc-per-learner and torchrun"
+            f"{what} does not work in an island of several ranks; use DiLoCo or DataParallel, or start one process per "
+            "slot: omit --nproc-per-learner and torchrun"
         )
     for name, p in model.named_parameters():
         if is_sharded(p):
             raise UsageError(
                 f"{name} is a DTensor, and this process has only a part of it, but this slot is one process: use "
-                "DiLoCo and start the slot's ranks with perdure launch --nproc-per-learner, or omit fully_shard and "
-                "parallelize_module"
+                "DiLoCo or DataParallel and start the slot's ranks with perdure launch --nproc-per-learner, or omit "
+                "fully_shard and parallelize_module"
             )
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise UsageError(
             f"this process is one of {distributed.get_world_size()} in a torch.distributed group, but this slot is one "
-            "process: use DiLoCo and start the slot's ranks with perdure launch --nproc-per-learner, or omit "
-            "init_process_group"
+            "process: use DiLoCo or DataParallel and start the slot's ranks with perdure launch --nproc-per-learner, "
+            "or omit init_process_group"
         )
 
 

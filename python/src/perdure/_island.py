@@ -295,10 +295,12 @@ def _bound(name: str, taken: str) -> socket.socket:
 
 #: The points at which ranks meet, for messages.
 _AT = {
-    "agree": "creates DiLoCo",
-    "begin": "creates DiLoCo",
+    "agree": "creates DataParallel or DiLoCo",
+    "begin": "creates DataParallel or DiLoCo",
     "step": "makes an outer step",
     "taken": "has ended an outer step",
+    "pass": "ends a backward pass",
+    "export": "exports the model",
     "finish": "has left the loop",
 }
 
@@ -357,6 +359,16 @@ def of_environment() -> Island | None:
             os.kill(os.getpid(), signal.SIGKILL)
     again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return Island(rank, size, f"\0perdure-island-{os.getppid()}-{port}-{again}")
+
+
+def refuse_other_ranks(island: Island | None, kept: Mapping[str, Any] | None) -> None:
+    """Raise UsageError if another number of ranks has saved a slot's state."""
+    saved_by, here = 1 + len((kept or {}).get("ranks", ())), 1 if island is None else island.size
+    if kept is not None and saved_by != here:
+        raise UsageError(
+            f"this slot has {here} ranks, but {saved_by} when it saved its state; start it with as many ranks as "
+            "before, or start a new job with the exported model"
+        )
 
 
 def refuse_alone() -> None:

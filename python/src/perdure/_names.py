@@ -150,12 +150,12 @@ class Description:
     def _check_settings(self, theirs: Mapping[str, Any]) -> None:
         if theirs != self._settings:
             here, there = (
-                ", ".join(f"{name}={value}" for name, value in of.items()) or "overlap=0"
+                ", ".join(f"{name}={value}" for name, value in of.items()) or "the default settings"
                 for of in (self._settings, theirs)
             )
             raise UsageError(
-                f"DiLoCo has {here} here, but {there} in the slot that started this job; all slots must use the same "
-                "settings for the whole job"
+                f"the training has {here} here, but {there} in the slot that started this job; all slots must use the "
+                "same settings for the whole job"
             )
 
     def _difference(self, theirs: Sequence[Mapping[str, Any]]) -> str:

@@ -19,7 +19,6 @@ import os
 import sys
 import warnings
 import weakref
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
@@ -38,15 +37,18 @@ from ._epochs import Epochs
 from ._flags import HEAD, LEAVING, Flags
 from ._frozen import Frozen, plain_name, refuse_group, refuse_without_values
 from ._inner import load
+from ._island import refuse_other_ranks
 from ._late import is_loader
 from ._loaders import Loaders, is_of
+from ._local import local
+from ._mirror import PARTS, bits_of
 from ._misuse import refuse_empty_batches, refuse_misplaced, refuse_other_number, refuse_recovery, trained_of
 from ._names import Description, Place
 from ._pieces import Pieces, placed
 from ._shared import Lot
 from ._small import copied, merged, rates_of, small_of
 from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError, _CopyWanted, _Left
-from .job import Job, Share, Table
+from .job import Job, Share, Table, _Now
 from .rules import Set
 from .sampler import Loader
 from .torch import (
@@ -64,7 +66,6 @@ from .torch import (
 )
 
 _BUCKET = 25 << 20  # bytes of gradients that are sent together while the backward pass continues
-_PARTS = 64  # a clock compares one of so many parts of the weights
 _FRAMES = 12  # max calls between GradScaler.step and a hook of the optimizer's step
 _LOADERS = (torch.utils.data.DataLoader, torch.utils.data.Sampler)
 _CHECKED = 2  # steps of a process in which changes of the shared state are looked for, besides those that save it
@@ -110,6 +111,13 @@ class DataParallel(_Training):
         ...         optimizer.zero_grad()
     """
 
+    def __new__(cls, job: Job, *args: Any, **kwargs: Any) -> DataParallel:
+        if cls is DataParallel and job._island is not None:
+            from . import _island_parallel
+
+            return object.__new__(_island_parallel.class_of(job._island))
+        return object.__new__(cls)
+
     def __init__(
         self,
         job: Job,
@@ -128,7 +136,7 @@ class DataParallel(_Training):
                 "ServerOptimizer, whose optimizer runs on the servers"
             )
         refuse_recovery(job.spec["recovery"])
-        refuse_group(model, job, "DataParallel")
+        self._refuse_group(job, model)
         refuse_without_values(model)
         self.job, self.model = job, model
         self.require_backward_grad_sync = True  #: whether backward passes of later outputs are synchronised
@@ -150,7 +158,7 @@ class DataParallel(_Training):
         if self._sampler is not None:
             refuse_empty_batches(self._sampler, self._share)
         trained = trained_of(model, self._optimizers)
-        self._rows = _Rows(job, trained)
+        self._rows = _Rows(job, trained, self._mirrored(trained))
         self._names = [name for name, _ in trained]
         self._parameters = [p for _, p in trained]
         buffers = _buffers_of(model)
@@ -159,10 +167,9 @@ class DataParallel(_Training):
         self._buffer_values: np.ndarray[Any, Any] | None = None  # at the last mark, as in the table
         self._frozen = Frozen(model)
         self._handed = _Bytes(job, self._frozen.handed) if self._frozen.handed else None
-        self._description = Description(job, model, self._places(buffers))
+        self._description = Description(job, model, self._places(buffers), self._settings())
         self._flags = Flags(len(trained), job.spec["shards"])
         self._tables(job)
-        self._pieces = Pieces(job, self._rows)
         self._ready: set[int] = set()  # parameters whose gradient was computed since the last synchronised pass
         self._buckets = _buckets_of(self._rows.starts)
         self._bucket_of = [b for b, of in enumerate(self._buckets) for _ in of]
@@ -170,7 +177,7 @@ class DataParallel(_Training):
         self._open = False  # whether a step has begun
         self._synced = False  # whether its synchronised pass has ended
         self._over = False  # whether the slot's work had ended at the mark
-        self._kept: _state.Encoded | None = None  # the state of the mark, until the step's first forward pass sends it
+        self._kept: Any = None  # the state of the mark, until the step's first forward pass sends it
         self._repeats = False  # whether this process first repeats a step
         self._copy: Lot | None = None  # the shared state of the next mark, until that mark's forward pass
         self._before_copy: list[Any] = []  # of the shared objects: what small_of returned before the copy was loaded
@@ -193,6 +200,14 @@ class DataParallel(_Training):
             self._sampler._owner = weakref.ref(self)
         job._trained = job._saves_end = True
 
+    def _refuse_group(self, job: Job, model: nn.Module) -> None:
+        """Raise UsageError for a model that is spread over processes in a way that this class does not support."""
+        refuse_group(model, job, "DataParallel")
+
+    def _mirrored(self, of: Sequence[tuple[str, nn.Parameter]]) -> list[torch.Tensor] | None:
+        """Return the tensors that hold the values of parameters and gradients. None: the parameters themselves."""
+        return None
+
     def _tables(self, job: Job) -> None:
         """Create the tables. All slots must have the same ones."""
         how: dict[str, Any] = {"dim": _DIM, "rule": Set(), "combine": "sum", "transient": True}
@@ -209,6 +224,11 @@ class DataParallel(_Training):
                 f"another slot started with a model of a different size ({error}); all slots must use the same model "
                 "for the whole job"
             ) from None
+        self._pieces = Pieces(job, self._rows)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings that must be equal in all slots, besides the model."""
+        return {}
 
     def _places(self, buffers: Mapping[str, torch.Tensor]) -> Iterator[Place]:
         for name, p in zip(self._names, self._parameters, strict=True):
@@ -239,6 +259,7 @@ class DataParallel(_Training):
         if now.left:  # the steps of this slot are done, and the weights of its last one may be gone
             raise _Left(f"slot {self.job.slot} has left the job; this program has nothing to do")
         kept, saved = self.job._load()
+        refuse_other_ranks(self.job._island, kept)
         now = self.job._now()
         whole = kept is not None and ("shared" in kept or "saver" in kept)
         newest = kept is not None and saved.clock + 1 == now.clock and (whole or not now.ended)
@@ -352,7 +373,7 @@ class DataParallel(_Training):
         refuse_other_number("shared", len(shared["objects"]), len(self._shared))
         with torch.no_grad():
             for p, value in zip(self._parameters, shared["parameters"], strict=True):
-                p.copy_(value)
+                local(p).copy_(value.local if isinstance(value, _state.Shard) else value)
         pairs: list[tuple[Any, Any]] = [*zip(self._optimizers, shared["optimizers"], strict=True)]
         if objects:
             pairs += zip(self._shared, shared["objects"], strict=True)
@@ -492,25 +513,48 @@ class DataParallel(_Training):
             # The repeated step has computed with this state already, and has changed it.
             self._before_copy = [small_of(of) for of in self._shared]
             self._load_shared(_state.decode(self._copy.bytes.data, views=True)["shared"], views=True)
-        now = self.job._now(self._marks())
-        self._over = not self._repeats and (now.ended or self.job._end_wanted)
+        now = self._at_mark()
         if not self._repeats and not now.ended:
             self._take_share(now.share)
         self._frozen.check([*self._shared, *self._state])
         self._open, self._synced, self._may_be_left = True, False, True
         self._had = [p.grad is not None for p in self._parameters]
         self._made += 1
-        whole = not self._repeats and (now.saver == self.job.slot or 0 < now.end == now.clock + 1)
+        whole = not self._repeats and (self._saves_whole(now) or 0 < now.end == now.clock + 1)
         if whole:
-            self._kept = _state.Encoded(self._captured())
+            self._kept = self._encoded(self._captured())
         elif now.saver >= 0 and not self._repeats:
-            self._kept = _state.Encoded({"own": self._captured_own(), "saver": now.saver})
+            self._kept = self._encoded({"own": self._captured_own(), "saver": now.saver})
         elif self._copies and not self._repeats:
             small = {"rates": rates_of(self._optimizers), "objects": [small_of(of) for of in self._shared]}
             self._own = self._captured_own() | small
         whole = whole or self._made <= _CHECKED
         tensors = self._shared_tensors() if whole else zip(self._names, self._parameters, strict=True)
         self._versions = [(name, t, t._version) for name, t in tensors]
+
+    def _at_mark(self) -> _Now:
+        """Return the clock of the step that begins, and note whether the slot's work has ended."""
+        now = self.job._now(self._marks())
+        self._over = not self._repeats and (now.ended or self.job._end_wanted)
+        return now
+
+    def _saves_whole(self, now: _Now) -> bool:
+        """Reports whether this slot saves the shared state as well as its own, in a clock that a checkpoint ends."""
+        return now.saver == self.job.slot
+
+    def _encoded(self, state: dict[str, Any]) -> Any:
+        """Return the state of a mark as ``_save_kept`` needs it."""
+        return _state.Encoded(state)
+
+    def _save_kept(self) -> None:
+        """Send the state of the mark in the step's first forward pass: a mark may also be dropped."""
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            self._store(kept)
+
+    def _store(self, kept: Any) -> None:
+        """Save a state that ``_encoded`` has returned."""
+        self.job._save(kept)
 
     def _unmark(self) -> None:
         """Drop the mark at an epoch's end: the code after it belongs to no step."""
@@ -594,9 +638,7 @@ class DataParallel(_Training):
             )
         if self._open and not self._repeats:
             self._copy = None
-        if self._kept is not None:
-            kept, self._kept = self._kept, None
-            self.job._save(kept)
+        self._save_kept()
         if self._pass is not None:
             raise UsageError("a backward pass of this step has failed; exit, and start this program again")
         if self._made <= _CHECKED:
@@ -612,7 +654,7 @@ class DataParallel(_Training):
         if not left or self._repeats or not self._open:
             return
         for i, p in enumerate(self._parameters):
-            if i not in self._ready and p.grad is not None and not p.grad.is_sparse and bool(p.grad.any()):
+            if i not in self._ready and p.grad is not None and not p.grad.is_sparse and bool(local(p.grad).any()):
                 raise UsageError(
                     f"the step begins with a gradient of {self._names[i]} that an earlier step has left: call "
                     "zero_grad before each step's first backward pass; to add up gradients of several passes, make "
@@ -660,24 +702,28 @@ class DataParallel(_Training):
                 write(i, flat[first : first + count])
 
     def _write_weights(self, i: int, place: torch.Tensor) -> None:
-        p = self._parameters[i]
-        place.view(p.shape).copy_(p)
+        values = self._rows.tensors[i].detach()
+        place.view(values.shape).copy_(values)
 
     def _write(self, i: int, place: torch.Tensor) -> None:
         """Write a gradient, or zeros if it was not computed."""
-        p = self._parameters[i]
         if i not in self._ready:
             place.zero_()
             return
-        grad = p.grad
+        values = self._gradient(i)
+        place.view(values.shape).copy_(values)
+        if (weight := self._weight()) != 1:
+            place.mul_(weight)
+
+    def _gradient(self, i: int) -> torch.Tensor:
+        """Return a gradient that was computed. Raises UsageError if it is of a kind that cannot be sent."""
+        grad = self._parameters[i].grad
         if grad is None or grad.layout != torch.strided or grad.requires_grad:
             how = "sparse" if grad is not None and grad.layout != torch.strided else "part of a graph"
             raise UsageError(
                 f"the gradient of {self._names[i]} is {how}; use sparse=False, and backward without create_graph=True"
             )
-        place.view(p.shape).copy_(grad)
-        if (weight := self._weight()) != 1:
-            place.mul_(weight)
+        return grad
 
     def _weight(self) -> float:
         """Return the weight of this slot's gradients: the number of samples, if a Sampler counts them."""
@@ -773,9 +819,7 @@ class DataParallel(_Training):
         has = flags[HEAD:]
         poisoned: set[int] = set()
         with torch.no_grad():
-            for i, p in enumerate(self._parameters):
-                if has[i] and p.grad is None:
-                    p.grad = torch.empty_like(p)
+            targets = self._mean_targets(has)
             for first, values in self._pieces.read(self._gradients, self._share):
                 finite = math.isfinite(float(values.sum()))  # one pass; an overflow is looked at again
                 for i, at, part in self._pieces.parts(first, values):
@@ -783,16 +827,23 @@ class DataParallel(_Training):
                         continue
                     if not finite and not bool(torch.isfinite(part).all()):
                         poisoned.add(i)
-                    grad = self._parameters[i].grad
-                    assert grad is not None
-                    for to, mean in placed(grad, at, part):
-                        if grad.dtype == torch.float32 and grad.is_cpu:
+                    target = targets[i]
+                    assert target is not None
+                    for to, mean in placed(target, at, part):
+                        if target.dtype == torch.float32 and target.is_cpu:
                             torch.div(mean, total, out=to)
                         else:
                             to.copy_(mean / total)
         self._poisoned = self._names[min(poisoned)] if poisoned else ""
         self._refuse_older_means()
         self._read_buffers()
+
+    def _mean_targets(self, has: np.ndarray[Any, Any]) -> Sequence[torch.Tensor | None]:
+        """Return the tensors that receive the means. has: for each parameter, whether it has one."""
+        for p, present in zip(self._parameters, has, strict=False):
+            if present and p.grad is None:
+                p.grad = torch.empty_like(p)
+        return [p.grad for p in self._parameters]
 
     def _refuse_older_means(self) -> None:
         """Raise Done if the job ended before this slot's last clock: its reads then return older means."""
@@ -866,19 +917,17 @@ class DataParallel(_Training):
 
     def _checksum(self) -> int:
         """Return a checksum of a part of the weights. The parts take turns. That of step 0 covers all other objects."""
-        check, turn = 0, self._count % _PARTS
+        check = self._sum_of_weights()
         if self._count == 0:
             # An average without an update has no values of its own yet.
             empty = [isinstance(of, AveragedModel) and int(of.n_averaged) == 0 for of in self._shared]
             kept = [of.state_dict() for of, none in zip(self._shared, empty, strict=True) if not none]
-            check = _state.Encoded([[of.state_dict() for of in self._optimizers], kept]).checksum()
-        for p in self._parameters:
-            flat = p.detach().reshape(-1)
-            each = -(-flat.numel() // _PARTS)
-            part = flat[turn * each : (turn + 1) * each]
-            if part.numel():
-                check = zlib.crc32(part.cpu().contiguous().view(torch.uint8).numpy().data, check)
-        return check
+            check += _state.Encoded([[of.state_dict() for of in self._optimizers], kept]).checksum()
+        return check & 0xFFFFFFFF
+
+    def _sum_of_weights(self) -> int:
+        """Return the sum of the bits of a part of the weights. So it does not matter how ranks divide them."""
+        return sum(bits_of(p.detach(), 0, len(p) if p.dim() else 1, self._count % PARTS) for p in self._parameters)
 
     # Buffers: those of the slot with rank 0, as in DistributedDataParallel
 
@@ -989,7 +1038,7 @@ class DataParallel(_Training):
                 return
 
     def _send_end(self) -> None:
-        self.job._save(_state.Encoded(self._captured(over=True)))
+        self._store(self._encoded(self._captured(over=True)))
         self._flag_table.inc_run(0, self._flags.leaving())
 
 

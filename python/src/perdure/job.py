@@ -611,7 +611,7 @@ class Job:
             self._agent.check()
             now = self._exchange.before.clock + 1
         elif self._island is not None:
-            now = self._now().clock
+            now = self._now().clock - int(self._repeats)
         else:
             now = self._agent.call(_agent.NOW).a - int(self._repeats)
         return _Clock.of(now, self)

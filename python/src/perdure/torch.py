@@ -45,6 +45,7 @@ from ._ending import Ending, Left, check_end
 from ._epochs import Epochs
 from ._frozen import Frozen, named_parameters, plain_name, refuse_group, refuse_without_values
 from ._inner import Inner, load, refuse_schedulers
+from ._island import refuse_other_ranks
 from ._late import Late, is_loader, state_of
 from ._loaders import Loaders, is_of
 from ._local import local
@@ -617,20 +618,10 @@ class _Model(_Training):
     def _saved(self) -> tuple[Any, Saved]:
         """Return the slot's saved state. It is None if this is the first process of the slot since it joined."""
         kept, saved = self.job._load()
-        self._refuse_ranks(kept)
+        refuse_other_ranks(self.job._island, kept)
         if kept is not None and self._sampler is not None and self._sampler._is_former(kept["state"][-1], saved):
             return None, saved
         return kept, saved
-
-    def _refuse_ranks(self, kept: dict[str, Any] | None) -> None:
-        """Raise UsageError if another number of ranks has saved a state."""
-        island = self.job._island
-        saved_by, here = 1 + len((kept or {}).get("ranks", ())), 1 if island is None else island.size
-        if kept is not None and saved_by != here:
-            raise UsageError(
-                f"this slot has {here} ranks, but {saved_by} when it saved its state; start it with as many ranks as "
-                "before, or start a new job with the exported model"
-            )
 
     def _hand_out(self) -> None:
         if self._handed is not None:
@@ -1148,6 +1139,13 @@ class DiLoCo(_Model):
         if _is_stateful(weights) and not any(has_state is weights for has_state in kept):
             kept.append(weights)
         self._drafts = self._drafts_of(job, weights)
+        leads = job._island is None or job._island.rank == 0
+        if job._state_why and "PERDURE_HOST" in os.environ and leads:  # the slot may continue on another machine
+            warnings.warn(
+                f"on SIGTERM, steps since the last outer step are lost to other machines, since {job._state_why}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         self._notice: Notice | None = None
         self._base: str | None = None  # describes the weights of the last outer step, once it is needed
         super().__init__(job, model, [(of, rule)], combine, kept, end)
@@ -1387,7 +1385,7 @@ class DiLoCo(_Model):
         self._synced_at()
         draft = self._drafts.newest(self._origin)
         if draft is not None:
-            self._refuse_ranks(draft)
+            refuse_other_ranks(self.job._island, draft)
             self._continue(draft)
 
     def _continue(self, draft: dict[str, Any]) -> None:

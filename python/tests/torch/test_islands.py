@@ -1,4 +1,4 @@
-"""Islands: learners of several ranks, with DistributedDataParallel or FSDP2 inside and DiLoCo between them.
+"""Islands: learners of several ranks, with DDP or FSDP2 inside, and DiLoCo or DataParallel between them.
 
 PERDURE_STORMS is the number of storms, and PERDURE_STORM_SEED the seed of the first one.
 """
@@ -27,8 +27,9 @@ from test_storms import FIRST, STORMS, agents_die, meanwhile
 
 SAMPLES, EPOCHS, STEPS = 512, 2, 32  # of the program
 
-#: A model with every kind of state: buffers, random numbers and an object of each rank. The arguments are the method,
-#: the prefix of the results, and deaths as "slot.rank.step", or "slot.rank.sSTEP" for one while the state is saved.
+#: A model with every kind of state: buffers, random numbers and an object of each rank. The arguments are the method
+#: (with "steps" DataParallel, which accumulates gradients), the prefix of the results, and deaths as "slot.rank.step",
+#: or "slot.rank.sSTEP" for one while the state is saved.
 TRAIN = """
 import hashlib, json, os, signal, sys
 import torch, torch.distributed as dist
@@ -83,15 +84,26 @@ sampler = perdure.Sampler(job, 512, batch=16, drop_last=True)
 loader = sampler.loader(DataLoader(TensorDataset(torch.arange(512), x, y), batch_sampler=sampler))
 seen = Seen()
 more = {"compress": "int8", "weights": lambda: 2.0 + rank} if "int8" in how else {}
-with perdure.DiLoCo(job, net, inner, sync_every=4, schedulers=[schedule], state=[seen], **more) as d:
+if "steps" in how:
+    training = perdure.DataParallel(job, net, inner, shared=[schedule], state=[seen])
+else:
+    training = perdure.DiLoCo(job, net, inner, sync_every=4, schedulers=[schedule], state=[seen], **more)
+with training:
     for epoch in job.epochs(2):
-        for i, a, b in loader:
+        for i, a, b in training.batches(loader) if "steps" in how else loader:
             inner.zero_grad()
-            nn.functional.cross_entropy(net(a), b).backward()
+            if "steps" in how:
+                with training.no_sync():
+                    nn.functional.cross_entropy(net(a[:4]), b[:4], reduction="sum").div(8).backward()
+                nn.functional.cross_entropy(net(a[4:]), b[4:], reduction="sum").div(8).backward()
+            else:
+                nn.functional.cross_entropy(net(a), b).backward()
             seen.of += i.tolist()
             seen.steps += 1
             die(seen.steps)
             inner.step()
+            if "steps" in how:
+                schedule.step()
 h = hashlib.sha256()
 for name, v in net.state_dict().items():
     h.update((v.full_tensor() if hasattr(v, "full_tensor") else v).numpy().tobytes())
@@ -109,7 +121,7 @@ def command(folder: Path, name: str, program: str, *flags: str, nproc: int = 4, 
 #: A module for --preload. Killed islands are forked again however early they die, and frozen ones soon.
 WARM = """
 import torch, torch._dynamo, torch.distributed.fsdp
-import perdure.torch, perdure._island_diloco, perdure._warm
+import perdure.torch, perdure._island_diloco, perdure._island_parallel, perdure._warm
 perdure._warm.QUICK, perdure._warm.FROZEN = 0.0, 5
 """
 
@@ -134,21 +146,31 @@ def launch(folder: Path, name: str, how: str, *flags: str, deaths: tuple[str, ..
     return str(results[0][0])
 
 
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The model without a storm. That of FSDP2 is equal, since halves of two gradients are exact."""
-    return launch(tmp_path_factory.mktemp("calm"), "calm", "ddp")
+CALM: dict[str, str] = {}  # the models trained without a storm, by method
 
 
-#: Deaths in the middle of a round, at an outer step, while a state is saved, and in the first round.
-DEATHS = ("0.1.6", "1.0.8", "0.0.s12", "1.1.s16", "0.1.2")
+def calm(folder: Path, how: str) -> str:
+    """Return the model without a storm."""
+    if how not in CALM:
+        CALM[how] = launch(folder, "calm", how)
+    return CALM[how]
 
 
-@pytest.mark.parametrize(("how", "recovery"), [("ddp", "resend:20"), ("fsdp-stream", "checkpoint:3")])
-def test_same_model_through_kills(tmp_path: Path, calm: str, how: str, recovery: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "recovery", "deaths"),
+    [
+        # In the middle of a round, at an outer step, while a state is saved, and in the first round.
+        ("ddp", "resend:20", "0.1.6 1.0.8 0.0.s12 1.1.s16 0.1.2"),
+        ("fsdp-stream", "checkpoint:3", "0.1.6 1.0.8 0.0.s12 1.1.s16 0.1.2"),
+        ("fsdp-stream-steps", "checkpoint:3", "0.1.6 1.0.8 0.0.s10 1.1.s13 0.1.2"),
+    ],
+)
+def test_same_model_through_kills(tmp_path: Path, how: str, recovery: str, deaths: str) -> None:
+    """The model of FSDP2 equals that of DDP, since halves of two gradients are exact."""
     kills = ("server:0@clock:3", "coordinator@clock:5", "worker:1@clock:6")
-    faults = [f"--fault=kill:{kill}" for kill in kills]
-    assert launch(tmp_path, "storm", how, "--recovery", recovery, *faults, deaths=DEATHS) == calm
+    flags = ["--recovery", recovery, *(f"--fault=kill:{kill}" for kill in kills)]
+    expected = calm(tmp_path, "ddp-steps" if "steps" in how else "ddp")
+    assert launch(tmp_path, "storm", how, *flags, deaths=tuple(deaths.split())) == expected
 
 
 def ranks_of(program: Path) -> list[int]:
@@ -181,28 +203,27 @@ def ranks_die(program: Path, rng: random.Random, most: int = 4) -> Iterator[None
         yield
 
 
-CALM: dict[str, str] = {}  # the models trained without a storm, by method
-
-
 @pytest.mark.skipif("PERDURE_STORMS" not in os.environ, reason="long; set PERDURE_STORMS to the number of storms")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + STORMS))
-@pytest.mark.parametrize("how", ["ddp", "fsdp", "fsdp-stream", "fsdp-int8"])
+@pytest.mark.parametrize("how", ["ddp", "fsdp", "fsdp-stream", "fsdp-int8", "ddp-steps", "fsdp-stream-steps"])
 def test_storm(tmp_path: Path, how: str, seed: int) -> None:
     """Ranks, agents, servers, whole islands and the coordinator die at random, or ranks freeze."""
     rng = random.Random(f"{how} {seed}")
     recovery = rng.choice(["resend:20", "resend:auto", "checkpoint:3", "chain:2", "stateless"])
+    if "steps" in how:  # DataParallel needs checkpoints
+        recovery = {"chain:2": "chain:2,checkpoint:4", "stateless": "resend:6"}.get(recovery, recovery)
     kinds = ["worker:0", "worker:1", "server:0", "server:1", "coordinator"]
-    if recovery == "chain:2":  # a second server must not die before the first one is replaced
+    if recovery.startswith("chain"):  # a second server must not die before the first one is replaced
         kinds.remove("server:1")
     faults = [f"--fault=kill:{rng.choice(kinds)}@clock:{rng.randrange(1, 8)}" for _ in range(4)]
     deaths = {f"{rng.randrange(2)}.{rng.randrange(2)}.{rng.choice(['', 's'])}{rng.randrange(1, 32)}" for _ in range(4)}
-    deaths = {death for death in deaths if "s" not in death or int(death.rpartition("s")[2]) % 4 == 0}
-    if how not in CALM:
-        CALM[how] = launch(tmp_path, "calm", how)
+    # DiLoCo saves in each fourth step, and DataParallel when a checkpoint is due.
+    deaths = {of for of in deaths if "s" not in of or ("steps" not in how and int(of.rpartition("s")[2]) % 4 == 0)}
+    expected = calm(tmp_path, how)
     seeds = random.Random(rng.random()), random.Random(rng.random())
     with agents_die(tmp_path / "train.py", seeds[0], most=2), ranks_die(tmp_path / "train.py", seeds[1]):
         model = launch(tmp_path, "storm", how, "--recovery", recovery, *faults, deaths=tuple(sorted(deaths)))
-    assert model == CALM[how], (seed, recovery, faults, deaths)
+    assert model == expected, (seed, recovery, faults, deaths)
 
 
 #: A training without random parts, by islands or by slots of one process, which see the same batches.
@@ -214,7 +235,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 import perdure
 
-out, how = sys.argv[1:]
+out, how, between = sys.argv[1:]
 torch.set_num_threads(1)
 if how == "island":
     dist.init_process_group("gloo")
@@ -229,29 +250,34 @@ if how == "island":
 inner = torch.optim.Adam(model.parameters(), 1e-2)
 sampler = perdure.Sampler(job, 96, batch=6, drop_last=True)
 loader = sampler.loader(DataLoader(TensorDataset(x, y), batch_sampler=sampler))
-with perdure.DiLoCo(job, model, inner, sync_every=2) as d:
+steps = between == "DataParallel"
+with perdure.DataParallel(job, model, inner) if steps else perdure.DiLoCo(job, model, inner, sync_every=2) as d:
     for epoch in job.epochs(2):
-        for a, b in loader:
+        for a, b in d.batches(loader) if steps else loader:
             inner.zero_grad()
             nn.functional.mse_loss(model(a), b).backward()
             inner.step()
-    with d.shared_weights():
-        shared = next(model.parameters()).detach().clone()
-    own = next(model.parameters()).detach().clone()
+    if not steps:
+        with d.shared_weights():
+            shared = next(model.parameters()).detach().clone()
+        own = next(model.parameters()).detach().clone()
 state = {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in model.state_dict().items()}
-if job.slot == 0 and os.environ["RANK"] == "0":
+if job.slot == 0:
     d.export(out + ".safetensors")
-    torch.save(state, out)
+    if how == "one" or os.environ["RANK"] == "0":
+        torch.save(state, out)
 """
 
 
-def test_equals_slots_of_one_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("between", ["DiLoCo", "DataParallel"])
+def test_equals_slots_of_one_process(tmp_path: Path, between: str) -> None:
     """Islands of three ranks and of one rank train the same model as two slots of one process."""
     torch = pytest.importorskip("torch")
-    done = run(tmp_path, [*command(tmp_path, "island", EXACT, ranks="3,1"), str(tmp_path / "island"), "island"])
+    of = [*command(tmp_path, "island", EXACT, ranks="3,1"), str(tmp_path / "island"), "island", between]
+    done = run(tmp_path, of)
     assert done.returncode == 0, done.stderr
     one = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", "-q", *SMALL, "--out", str(tmp_path / "one.run")]
-    done = run(tmp_path, [*one, str(tmp_path / "train.py"), str(tmp_path / "one"), "one"])
+    done = run(tmp_path, [*one, str(tmp_path / "train.py"), str(tmp_path / "one"), "one", between])
     assert done.returncode == 0, done.stderr
     island, plain = (torch.load(tmp_path / name) for name in ("island", "one"))
     for name, value in plain.items():
@@ -389,7 +415,9 @@ tries(lambda: diloco(nn.Linear(4, 4 + rank)))
 tries(lambda: diloco(nn.Sequential(*(nn.Linear(4, 4) for _ in range(1 + rank)))))
 tries(lambda: diloco(same, sync_every=10 + rank))
 tries(lambda: diloco(same, overlap=2))
-tries(lambda: perdure.DataParallel(job, same, torch.optim.SGD(same.parameters(), 0.1)))
+sgd = torch.optim.SGD(same.parameters(), 0.1)
+tries(lambda: perdure.DataParallel(job, same, sgd, copy=True))
+tries(lambda: perdure.DataParallel(job, same, sgd, shared=[torch.optim.lr_scheduler.ConstantLR(sgd)][rank:]))
 tries(lambda: perdure.ServerOptimizer(job, same, perdure.SGD(0.1)))
 tries(lambda: perdure.Sampler(job, 100, batch=4))
 tries(lambda: perdure.Sampler(job, 100, batch=4, drop_last=True, global_batch=True))
@@ -409,6 +437,20 @@ with diloco(own) as d:
     own_inner.step()
 """
 
+#: A model that is neither wrapped nor sharded, under DataParallel.
+ALONE = """
+import torch, torch.distributed as dist
+import perdure
+
+dist.init_process_group("gloo")
+job = perdure.start()
+torch.manual_seed(5)
+model = torch.nn.Linear(4, 4)
+with perdure.DataParallel(job, model, torch.optim.SGD(model.parameters(), 0.1)) as p:
+    for step in p.steps(1):
+        model(torch.ones(4, 4) * (1 + dist.get_rank())).sum().backward()
+"""
+
 
 def test_mistakes(tmp_path: Path) -> None:
     done = run(
@@ -425,7 +467,8 @@ def test_mistakes(tmp_path: Path) -> None:
         "has 4 tensors, but rank 0 has 2 tensors",
         "has sync_every 11, but rank 0 has sync_every 10",
         "overlap does not work in an island",
-        "DataParallel does not work in an island",
+        "copy=True does not work in an island",
+        "has 0 objects in shared, but rank 0 has 1 objects in shared",
         "ServerOptimizer does not work in an island",
         "needs drop_last=True",
         "no global_batch",
@@ -441,6 +484,12 @@ def test_mistakes(tmp_path: Path) -> None:
     assert "weight differs between rank 0 and rank 1" in first[-1]
 
 
+def test_gradients_of_ranks_must_be_equal(tmp_path: Path) -> None:
+    done = run(tmp_path, command(tmp_path, "run", ALONE, "--max-failures=1", nproc=2))
+    assert done.returncode == 1
+    assert "the gradient of weight differs between rank 0 and rank 1 of this island" in done.stderr, done.stderr
+
+
 def test_trainers_are_refused() -> None:
     from perdure._trainers import _refuse_second
 
@@ -451,7 +500,7 @@ def test_trainers_are_refused() -> None:
 
 def test_layouts_that_cannot_be_mapped() -> None:
     torch = pytest.importorskip("torch")
-    from perdure._island_diloco import _place_of
+    from perdure._mirror import place_of
 
     class Placement:
         dim = 0
@@ -479,7 +528,7 @@ def test_layouts_that_cannot_be_mapped() -> None:
         p.placements, p.device_mesh = placements, Mesh(at, of)
         p.to_local = lambda: torch.empty(here)
         p.detach = lambda: p
-        return _place_of("w", p)
+        return place_of("w", p)
 
     assert place((1, 6), [2], (3,), Shard()) == (slice(6, 7), slice(0, 6))
     assert place((0, 6), [5], (6,), Shard()) == (slice(7, 7), slice(0, 6))

@@ -161,6 +161,14 @@ def test_state_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch
     assert job.now == 0
 
 
+def test_warning_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "_state_why", "this machine cannot reach the store")
+    monkeypatch.setenv("PERDURE_HOST", "0")
+    model = nn.Linear(2, 1)
+    with pytest.warns(RuntimeWarning, match="lost to other machines, since this machine cannot reach the store"):
+        perdure.DiLoCo(job, model, torch.optim.SGD(model.parameters(), 0.1))
+
+
 @pytest.mark.parametrize("how", ["lazy", "lazy buffer", "meta", "meta buffer", "meta frozen"])
 def test_models_without_values(tmp_path: Path, how: str) -> None:
     said = "lazy module" if "lazy" in how else "meta device"
