@@ -1022,7 +1022,7 @@ def test_consistency(tmp_path: Path, consistency: str) -> None:
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     job = perdure.start(servers=1, out=tmp_path / "run", args=SMALL, consistency=consistency)
-    with job, refuses("choose bsp$"):
+    with job, refuses("choose bsp, or use ServerOptimizer"):
         perdure.DataParallel(job, model, optimizer)
 
 
