@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._ending import Left
+from ._prepared import base_of
 from .errors import UsageError
 from .job import Job
 from .sampler import Loader, Sampler
@@ -83,6 +84,12 @@ def is_of(job: Job, of: Any) -> bool:
         raise UsageError(
             f"the {type(of).__name__} in state= does not use the job's Sampler, so it would not follow changes of the "
             "number of slots: create it with batch_sampler=sampler, or create no Sampler"
+        )
+    if base_of(of) is not of:
+        raise UsageError(
+            f"state= contains a {type(of).__name__} that accelerate has prepared, which reads a batch ahead and does "
+            "not save its epoch: list a StatefulDataLoader that is not prepared, or use a Sampler, and loop over "
+            "sampler.loader(accelerator.prepare(DataLoader(data, batch_sampler=sampler)))"
         )
     return False
 

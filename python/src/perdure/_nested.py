@@ -7,11 +7,25 @@ import re
 import sys
 from types import TracebackType
 
-#: Environment variables that make other libraries start their own distributed training.
-RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+from . import _island
+
+_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 _SAYS = "a slot started without --nproc-per-learner is one process, which is not a member of a process group"
 _MAX_CAUSES = 10
+_hides = False  # whether RANK and similar variables are removed
+
+
+def hide_ranks() -> None:
+    """Remove the variables that make accelerate and Hugging Face's trainer form a process group.
+
+    Processes of other programs keep them, as do those of an island, whose ranks are in a group.
+    """
+    global _hides
+    _hides = True
+    if "PERDURE_COORDINATOR" in os.environ and not {_island.VARIABLE, _island.TORCHRUN} & set(os.environ):
+        for name in _RANKS:
+            os.environ.pop(name, None)
 
 
 def show_ranks(slot: int, slots: int, island: bool = False) -> list[str]:
@@ -21,7 +35,7 @@ def show_ranks(slot: int, slots: int, island: bool = False) -> list[str]:
     """
     ours = {"RANK": slot, "ROLE_RANK": slot, "WORLD_SIZE": slots, "ROLE_WORLD_SIZE": slots, "PERDURE_SLOT": slot}
     ours |= _of_slurm()
-    if island or "perdure.hf" in sys.modules:  # it removed the others: Hugging Face's trainer would form a group
+    if island or _hides:
         ours = {"PERDURE_SLOT": slot}
     new = [name for name in ours if name not in os.environ]
     os.environ.update({name: str(ours[name]) for name in new})
@@ -57,7 +71,7 @@ def explain() -> None:
             if "MASTER_ADDR" in str(of):
                 print(
                     f"perdure: {_SAYS}, so MASTER_ADDR is not set; do not call init_process_group, and create an "
-                    "Accelerator or TrainingArguments after `import perdure.hf`",
+                    "Accelerator after `import perdure.accelerate`, and TrainingArguments after `import perdure.hf`",
                     file=sys.stderr,
                 )
                 return

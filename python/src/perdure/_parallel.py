@@ -45,6 +45,7 @@ from ._mirror import PARTS, bits_of
 from ._misuse import refuse_empty_batches, refuse_misplaced, refuse_other_number, refuse_recovery, trained_of
 from ._names import Description, Place
 from ._pieces import Pieces, placed
+from ._prepared import accumulates, unwrapped
 from ._shared import Lot
 from ._small import copied, merged, rates_of, small_of
 from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError, _CopyWanted, _Left
@@ -140,10 +141,12 @@ class DataParallel(_Training):
         refuse_without_values(model)
         self.job, self.model = job, model
         self.require_backward_grad_sync = True  #: whether backward passes of later outputs are synchronised
-        self._optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
-        self._shared = list(shared)
+        given = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+        self._given = given  # with accelerate's wrappers, which know whether a backward pass ends a step
+        self._optimizers: list[Optimizer] = [unwrapped(of) for of in given]
+        self._shared = [unwrapped(of) for of in shared]
         self._sampler = job._sampler
-        self._state: list[Any] = [of for of in state if not is_of(job, of)]
+        self._state: list[Any] = [of for of in map(unwrapped, state) if not is_of(job, of)]
         refuse_misplaced(self._shared, self._state)
         _refuse_unkept([*self._optimizers, *self._shared, *self._state])
         _separate_generators(self._state, job.slot)
@@ -630,7 +633,8 @@ class DataParallel(_Training):
         outputs = [t for t in _outputs(output) if t.grad_fn is not None]
         if not outputs:
             return
-        if self.require_backward_grad_sync and not self._open:
+        synchronises = self.require_backward_grad_sync and not any(map(accumulates, self._given))
+        if synchronises and not self._open:
             raise UsageError(
                 "the model was called outside of a step, or again after the step's synchronised backward pass: loop "
                 "over batches or steps, make one synchronised pass in each step, use no_sync for others, and evaluate "
@@ -644,7 +648,7 @@ class DataParallel(_Training):
         if self._made <= _CHECKED:
             for t in outputs:
                 t.register_hook(self._refuse_left_gradients)
-        if self.require_backward_grad_sync:
+        if synchronises:
             for t in outputs:
                 t.register_hook(self._output_gradient)
 

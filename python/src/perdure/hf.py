@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ try:
 except ImportError as error:
     raise ImportError(f"perdure.hf needs transformers, accelerate and PyTorch ({error}); install them") from None
 
-from . import _island, _nested
+from . import _nested
 from ._ending import Left
 from ._trainers import Batches, Outer, Steps
 from .errors import Done, RolledBack, UsageError
@@ -31,9 +30,7 @@ from .job import Job
 from .rules import Rule
 from .torch import Stateful
 
-if "PERDURE_COORDINATOR" in os.environ and not {_island.VARIABLE, _island.TORCHRUN} & set(os.environ):
-    for _name in _nested.RANKS:
-        os.environ.pop(_name, None)
+_nested.hide_ranks()
 
 
 class _Nothing(Exception):

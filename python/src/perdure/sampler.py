@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ._prepared import base_of, started
 from .errors import PerdureError, RolledBack, UsageError
 from .rules import Set
 
@@ -285,9 +286,14 @@ class Sampler:
     def _start(self, loader: Any) -> Iterator[Any]:
         self._starting = True
         try:
-            return iter(loader)
+            return started(loader, self._place.epoch, self._is_last)
         finally:
             self._starting = False
+
+    def _is_last(self) -> bool:
+        """Reports whether the next batch is the last one of the epoch."""
+        position = self._place.position
+        return self._is_over(position + self._draw(position, self._share).total, self._share)
 
     def _skip(self) -> None:
         """End the step of a batch in which this slot has no samples."""
@@ -523,11 +529,11 @@ class Loader:
         size = len(loader.dataset) if hasattr(loader.dataset, "__len__") else sampler.length
         if size < sampler.length:
             raise UsageError(f"the loader's data have {size} samples, fewer than the Sampler's length {sampler.length}")
-        if loader.generator is None:
+        if (base := base_of(loader)).generator is None:
             # Otherwise each start of the loader would draw a seed from the program's random numbers.
             import torch
 
-            loader.generator = torch.Generator().manual_seed(torch.initial_seed() + sampler._job._stream)
+            base.generator = torch.Generator().manual_seed(torch.initial_seed() + sampler._job._stream)
         self.sampler: Sampler = sampler
         self._loader = loader
 

@@ -53,6 +53,7 @@ from ._names import Description, Place, decoded
 from ._notice import Notice
 from ._overlap import Exchange, Window, blocks, checked, compression
 from ._pinned import Pinned
+from ._prepared import unwrapped
 from ._rates import Rates
 from ._seen import look_around, refuse_misplaced
 from .errors import Done, NonFinite, PerdureError, Refused, RolledBack, UsageError
@@ -402,7 +403,7 @@ class _Model(_Training):
         self.job, self.model = job, model
         self._begun_everywhere = Begun(job) if is_async(job) else None
         self._sampler = job._sampler
-        self._state = list(state)
+        self._state = [unwrapped(of) for of in state]
         if self._sampler is not None and end == "all":
             raise UsageError("omit end='all': with a Sampler all slots train the same number of batches")
         self._state = [of for of in self._state if not is_of(job, of)]
@@ -891,8 +892,8 @@ class ServerOptimizer(_Model):
         end: str | None = None,
     ) -> None:
         self._weighted = weighted
-        self._schedulers = list(schedulers)
-        kept = [*state, *self._schedulers]
+        self._schedulers = [unwrapped(of) for of in schedulers]
+        rule, kept = unwrapped(rule), [*map(unwrapped, state), *self._schedulers]
         refuse_misplaced(kept, self._schedulers)
         groups = _groups_of(model, rule)
         self._optimizer = rule if isinstance(rule, Optimizer) else None
@@ -1111,7 +1112,7 @@ class DiLoCo(_Model):
     ) -> None:
         if is_async(job):
             raise UsageError(f"DiLoCo does not work with consistency {job.spec['consistency']}; choose bsp")
-        self._schedulers = list(schedulers)
+        self._schedulers = [unwrapped(of) for of in schedulers]
         refuse_schedulers(self._schedulers)
         if sync_every < 1:
             raise UsageError(f"invalid sync_every {sync_every}: choose 1 or more steps")
