@@ -97,6 +97,7 @@ class Outer:
         trainer: Callable[[], dict[str, Any]],
         left: Callable[[], Left | None],
         *,
+        generators: Sequence[torch.Generator] = (),
         closures: bool = False,
     ) -> None:
         """Load the weights and the saved states.
@@ -107,10 +108,12 @@ class Outer:
             state: Further objects of the trainer to save.
             trainer: Returns the state that the trainer needs to continue.
             left: Returns how many steps the trainer has left.
+            generators: The generators from which the loader draws the order.
             closures: Whether the trainer runs the model within the optimizer's step, and calls step_begins after that.
         """
         _refuse_second(self.diloco, self.job)
-        self.place.trainer = trainer
+        self._generators = generators
+        self.place.trainer = lambda: trainer() | {"orders": _orders(generators)}
         kept = [self.place, *state, *self._state]
         refuse_schedulers(kept)
         self.diloco = DiLoCo(
@@ -134,16 +137,18 @@ class Outer:
         self.over = self.job.ended or self.diloco._over
         if self.place.loaded is not None:
             self._random = _random()
+            _set_orders(generators, self.place.loaded["orders"])
 
     def begin_epoch(self, amid: bool = False) -> None:
         """Prepare the random numbers before the loader starts. amid: another process of the slot started the epoch."""
         self.no_draft()  # a process that continued from one would start the loader with other random numbers
         if amid:
             _set_random(self.place.begun)
+            _set_orders(self._generators, self.place.begun["orders"])
             return
         if self._random is not None:
             _set_random(self._random)
-        self.place.begun = _random()
+        self.place.begun = _random() | {"orders": _orders(self._generators)}
 
     def begin_step(self) -> None:
         """Restore random numbers, or write a draft that is due, after a batch was read and before the model runs."""
@@ -271,7 +276,7 @@ class Steps:
             The trainer's state that was loaded, or None.
         """
         _refuse_second(self.training, self.job)
-        self.place.trainer = lambda: {"position": trainer(), "trained": self.trained, "orders": self._orders()}
+        self.place.trainer = lambda: {"position": trainer(), "trained": self.trained, "orders": _orders(generators)}
         self._start, self._generators = start, generators
         # The trainer's log, evaluations and callbacks depend on the loss, so a repeated step needs its own weights.
         self.training = DataParallel(
@@ -292,25 +297,18 @@ class Steps:
         loaded, self.place.loaded = self.place.loaded, None
         if loaded is not None and self.trained:  # another process of the slot started the epoch
             _set_random(self.place.begun)
-            self._set_orders(self.place.begun["orders"])  # the loader advances them to the mark, or beyond
+            _set_orders(self._generators, self.place.begun["orders"])  # the loader advances them to the mark, or beyond
             self._batches = self._start(self.trained)
         elif loaded is not None:
-            self._set_orders(loaded["orders"])
+            _set_orders(self._generators, loaded["orders"])
         self.training._resume_random()  # before the mark, whose state has them
         self.training._mark()
         if self.training._over:
             raise self.training._done()
         if self._batches is None:
-            self.place.begun = _random() | {"orders": self._orders()}
+            self.place.begun = _random() | {"orders": _orders(self._generators)}
             self._batches = self._start(0)
         return self._batches
-
-    def _orders(self) -> list[torch.Tensor]:
-        return [of.get_state() for of in self._generators]
-
-    def _set_orders(self, states: Sequence[torch.Tensor]) -> None:
-        for of, state in zip(self._generators, states, strict=True):
-            of.set_state(state)
 
     def before_backward(self, loss: torch.Tensor, ends: bool) -> None:
         """Let the backward pass of a loss end with the exchange of gradients, if it ends the step."""
@@ -344,6 +342,23 @@ class Steps:
             self.training._let_go()
 
 
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """Return the generators from which a loader draws the order."""
+    samplers = [getattr(loader, name, None) for name in ("sampler", "batch_sampler")]
+    holders = [loader, *samplers, getattr(samplers[1], "sampler", None)]
+    found = [of for holder in holders if isinstance(of := getattr(holder, "generator", None), torch.Generator)]
+    return list({id(of): of for of in found}.values())
+
+
+def _orders(generators: Sequence[torch.Generator]) -> list[torch.Tensor]:
+    return [of.get_state() for of in generators]
+
+
+def _set_orders(generators: Sequence[torch.Generator], states: Sequence[torch.Tensor]) -> None:
+    for of, state in zip(generators, states, strict=True):
+        of.set_state(state)
+
+
 class Batches:
     """The batches of a loader, one epoch after another, each from a given batch on.
 
@@ -353,10 +368,7 @@ class Batches:
 
     def __init__(self, loader: Any) -> None:
         self._loader, self._order = loader, None
-        samplers = [getattr(loader, name, None) for name in ("sampler", "batch_sampler")]
-        holders = [loader, *samplers, getattr(samplers[1], "sampler", None)]
-        found = [of for holder in holders if isinstance(of := getattr(holder, "generator", None), torch.Generator)]
-        self.generators = list({id(of): of for of in found}.values())  #: those from which the order is drawn
+        self.generators = generators_of(loader)
         self._seeds = torch.Generator()
         if not _draws_indices(loader):
             return

@@ -24,7 +24,8 @@ except ImportError as error:
 
 from . import _nested
 from ._ending import Left
-from ._trainers import Batches, Outer, Steps
+from ._prepared import base_of, unwrapped
+from ._trainers import Batches, Outer, Steps, generators_of
 from .errors import Done, RolledBack, UsageError
 from .job import Job
 from .rules import Rule
@@ -106,7 +107,7 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
             raise UsageError("call the callback's train(trainer) instead of trainer.train()")
         scaler = getattr(self._trainer.accelerator, "scaler", None)
         kept = [has_state for has_state in (of["lr_scheduler"], scaler) if has_state is not None]
-        return getattr(of["optimizer"], "optimizer", of["optimizer"]), kept
+        return unwrapped(of["optimizer"]), kept
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any
@@ -196,8 +197,7 @@ class DataParallelCallback(_Callback):
         """Load the weights and the states saved with them."""
         optimizer, kept = self._objects(of)
         assert self._trainer is not None
-        loader = of["train_dataloader"]
-        batches = Batches(getattr(loader, "base_dataloader", loader))  # accelerate's loader reads one batch ahead
+        batches = Batches(base_of(of["train_dataloader"]))  # accelerate's loader reads one batch ahead
         loaded = self._steps.begin(
             self._trainer.model,
             optimizer,
@@ -331,6 +331,7 @@ class DiLoCoCallback(_Callback):
             kept,
             self._place,
             lambda: Left(state.max_steps - state.global_step, state.max_steps, "steps"),
+            generators=generators_of(base_of(of["train_dataloader"])),
         )
         self._restore(self._outer.place.loaded)
         self._amid = state.epoch % 1 != 0
@@ -390,7 +391,7 @@ def _refuse(trainer: Trainer, settings: dict[str, Any]) -> None:
         (
             _reuses_generations(args),
             "the trainer reuses generations in later steps from a buffer that its state does not contain; choose "
-            "steps_per_generation no larger than gradient_accumulation_steps, and num_iterations=1",
+            "num_iterations=1, and a steps_per_generation by which gradient_accumulation_steps is divisible",
         ),
     ):
         if wrong:
@@ -400,7 +401,7 @@ def _refuse(trainer: Trainer, settings: dict[str, Any]) -> None:
 def _reuses_generations(args: TrainingArguments) -> bool:
     """Reports whether a TRL trainer, such as GRPOTrainer, uses the same generations for several optimizer steps."""
     batches: int = (getattr(args, "steps_per_generation", None) or 1) * (getattr(args, "num_iterations", None) or 1)
-    return batches > int(args.gradient_accumulation_steps)
+    return int(args.gradient_accumulation_steps) % batches != 0
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import torch
 from torch.optim import LBFGS
 
 from ._ending import Left
-from ._trainers import Batches, Outer, Steps
+from ._trainers import Batches, Outer, Steps, generators_of
 from .errors import Done, UsageError
 from .job import Job
 from .rules import Rule
@@ -305,6 +305,13 @@ class DiLoCoCallback(_Callback):
         stateful = [of for of in loaders if hasattr(of, "state_dict") and hasattr(of, "load_state_dict")]
         if len(stateful) not in (0, len(loaders)):
             raise UsageError("some loaders have state_dict and some do not; use StatefulDataLoader for all or none")
+        # Lightning has started the loaders, so their generators have changed already.
+        samplers = (getattr(of, name, None) for of in loaders for name in ("sampler", "batch_sampler"))
+        if not stateful and any(map(generators_of, samplers)):
+            raise UsageError(
+                "the loader's sampler has a generator of its own, whose state is not saved: omit generator=, so that "
+                "the order follows torch.manual_seed, or use a StatefulDataLoader"
+            )
         loaded = self._outer.place.loaded
         if loaded is None:
             return

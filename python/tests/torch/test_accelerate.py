@@ -200,6 +200,6 @@ def test_refused_in_the_loop(tmp_path: Path, wrong: str) -> None:
 def test_before_the_import(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import accelerate\naccelerate.Accelerator(cpu=True)")
     command = [sys.executable, "-m", "perdure", "--as-slot-of", "1", "", "train.py"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "create an Accelerator after `import perdure.accelerate`" in done.stderr.splitlines()[-1]

@@ -166,6 +166,25 @@ class Model(torch.nn.Module):
         return {"loss": (self.layers(x) ** 2).mean()}
 
 
+class Shuffled(torch.utils.data.Sampler[int]):
+    """A sampler that draws from a generator of its own, like that of TRL's GRPOTrainer."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.generator = torch.Generator().manual_seed(5)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[int]:
+        yield from torch.randperm(self.length, generator=self.generator).tolist()
+
+
+class Shuffling(transformers.Trainer):
+    def _get_train_sampler(self, *_: Any) -> Any:
+        return Shuffled(len(self.train_dataset))
+
+
 class Varied(list[Any]):
     """Samples that differ from epoch to epoch."""
 
@@ -193,6 +212,7 @@ def trainer_of(
     kind: type[list[Any]] = list,
     collator: Any = collate,
     scaler: float = 0,
+    trains: type[transformers.Trainer] = transformers.Trainer,
     **settings: Any,
 ) -> Any:
     """Return the trainer of a program that has just started."""
@@ -213,7 +233,7 @@ def trainer_of(
         },
     )
     dataset = Stream(end) if stream else kind(data(end))
-    trainer = transformers.Trainer(
+    trainer = trains(
         Model(), args, train_dataset=dataset, eval_dataset=data(4), data_collator=collator, callbacks=[recorder]
     )
     if scaler:  # accelerate creates one only for a GPU
@@ -226,6 +246,7 @@ def trainer_of(
     [
         ({"max_steps": 17}, (4, 6, 12, 16, 9999), 17),
         ({"num_train_epochs": 2, "gradient_accumulation_steps": 4}, (1, 3), 4),
+        ({"num_train_epochs": 3, "trains": Shuffling}, (4, 10, 14), 18),
         ({"max_steps": 17, "train_sampling_strategy": "group_by_length", "lr_scheduler_type": "cosine"}, (8, 15), 17),
         ({"max_steps": 11, "stream": True, "end": 100}, (1, 4, 9999), 11),
     ],

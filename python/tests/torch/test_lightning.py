@@ -672,6 +672,15 @@ def test_refused(tmp_path: Path) -> None:
         job.end_job()
 
 
+def test_order_of_its_own_is_refused(tmp_path: Path) -> None:
+    loader = torch.utils.data.DataLoader(loader_of("plain").dataset, shuffle=True, generator=torch.Generator())
+    with perdure.start(out=tmp_path / "run", args=SMALL) as job:
+        trainer = trainer_of(tmp_path, [perdure.lightning.DiLoCoCallback(job, sync_every=2)], max_epochs=1)
+        with pytest.raises(perdure.UsageError, match="the loader's sampler has a generator of its own"):
+            trainer.fit(Module("step"), loader)
+        job.end_job()
+
+
 class Lazy(Both):
     """Makes a step of its optimizers only now and then."""
 
