@@ -33,9 +33,11 @@ job = perdure.start()
 counts = job.table("counts", 70, dim=1, rule=perdure.Add())
 accelerator = Accelerator(cpu=True, mixed_precision="bf16", gradient_accumulation_steps=2)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1))
-optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+# PEFT
+optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), 1e-2)
 scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, 16)
 sampler = perdure.Sampler(job, 70, batch=5)
+sent = []
 loader = DataLoader(data, batch_sampler=sampler)
 model, optimizer, scheduler, loader = accelerator.prepare(model, optimizer, scheduler, loader)
 loader = sampler.loader(loader)
@@ -56,36 +58,65 @@ def step(i, x):
 
 LOOPS
 total = counts.get_run(0, 70)
+# SAVE
 h = hashlib.sha256()
 for name, v in sorted(accelerator.unwrap_model(model).state_dict().items()):
     h.update(v.numpy().tobytes())
-said = {"model": h.hexdigest(), "least": int(total.min()), "most": int(total.max()), "rates": rates}
+said = {"model": h.hexdigest(), "least": int(total.min()), "most": int(total.max()), "rates": rates, "sent": sent}
 with open(f"{sys.argv[1]}.{job.slot}", "w") as f:
     json.dump(said, f)
 """
 DATA_PARALLEL = """
 with perdure.DataParallel(job, model, optimizer, shared=[scheduler]) as p:
+    sent = p._names
     for epoch in job.epochs(4):
         for i, x in p.batches(loader):
             step(i, x)
 """
 DILOCO = """
 with perdure.DiLoCo(job, model, optimizer, sync_every=3, schedulers=[scheduler]) as d:
+    sent = d._groups[0].rows.names
     for epoch in job.epochs(4):
         for i, x in loader:
             step(i, x)
 """
+#: What changes with PEFT. The adapter is saved, and loaded into the same base.
+LORA = {
+    "# PEFT": """
+import copy, peft
+base = copy.deepcopy(model)
+lora = peft.LoraConfig(r=2, target_modules=["0"], modules_to_save=["2"], init_lora_weights=False)
+torch.manual_seed(job.slot)  # slot 0 distributes its adapter
+model = peft.get_peft_model(model, lora)
+torch.manual_seed(2)
+""",
+    "# SAVE": """
+place = f"{sys.argv[1]}.adapter.{job.slot}"
+model.save_pretrained(place)
+again = peft.PeftModel.from_pretrained(base, place).eval()
+model.forward = type(model).forward.__get__(model)  # without mixed precision
+assert torch.equal(again(tokens), model.eval()(tokens))
+torch.testing.assert_close(again.merge_and_unload()(tokens), model(tokens))
+""",
+}
 
 
-@pytest.mark.parametrize(("loops", "schedule"), [(DATA_PARALLEL, "scheduler.step()"), (DILOCO, "")])
-def test_same_model_through_kills(tmp_path: Path, loops: str, schedule: str) -> None:
+@pytest.mark.parametrize(("loops", "schedule", "lora"), [(DATA_PARALLEL, "scheduler.step()", {}), (DATA_PARALLEL, "scheduler.step()", LORA), (DILOCO, "", LORA)],
+)
+def test_same_model_through_kills(tmp_path: Path, loops: str, schedule: str, lora: dict[str, str]) -> None:
+    if lora:
+        pytest.importorskip("peft")
     program = LOOP.replace("LOOPS", loops).replace("SCHEDULE", schedule)
+    for mark, code in lora.items():
+        program = program.replace(mark, code)
     calm = launch(tmp_path, "calm", program)
     storm = ("worker:1@clock:3", "server:0@clock:5")
     torn = launch(tmp_path, "torn", program, *(f"--fault=kill:{kill}" for kill in storm))
     assert kills(tmp_path, "torn") == len(storm)
     for of in (*calm, *torn):
         assert (of["least"], of["most"]) == (4, 4)
+        assert len(of["sent"]) == 4
+        assert all(("lora_" in name or "modules_to_save" in name) == bool(lora) for name in of["sent"])
     for of in calm:
         assert of["rates"] == pytest.approx([1e-2 * (1 - 0.9 * step / 16) for step in range(16)])
     assert {of["model"] for of in (*calm, *torn)} == {calm[0]["model"]}
