@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import SMALL
 from launched import hash_of, kills, launch
+from test_pages import by_two
 
 import perdure
 
@@ -101,7 +103,9 @@ torch.testing.assert_close(again.merge_and_unload()(tokens), model(tokens))
 }
 
 
-@pytest.mark.parametrize(("loops", "schedule", "lora"), [(DATA_PARALLEL, "scheduler.step()", {}), (DATA_PARALLEL, "scheduler.step()", LORA), (DILOCO, "", LORA)],
+@pytest.mark.parametrize(
+    ("loops", "schedule", "lora"),
+    [(DATA_PARALLEL, "scheduler.step()", {}), (DATA_PARALLEL, "scheduler.step()", LORA), (DILOCO, "", LORA)],
 )
 def test_same_model_through_kills(tmp_path: Path, loops: str, schedule: str, lora: dict[str, str]) -> None:
     if lora:
@@ -226,6 +230,11 @@ def test_refused_in_the_loop(tmp_path: Path, wrong: str) -> None:
                 for x in batches if wrong == "late" else training.batches(loader):
                     of.step(x)
         job.end_job()
+
+
+def test_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "accelerate.md").read_text()
+    by_two(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], tmp_path)
 
 
 def test_before_the_import(tmp_path: Path) -> None:

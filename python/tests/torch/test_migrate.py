@@ -23,11 +23,13 @@ ORDER = "[i for at in range(0, 512, 64) for i in range(at + 32 * {0}, at + 32 * 
 
 def programs(number: int) -> tuple[str, str]:
     """Return the program before one of the page's diffs, and the one after it, both without shuffling."""
-    diff = re.findall(r"```diff\n(.*?)```", PAGE.read_text(), re.DOTALL)[number].splitlines()
-    before, after = ("\n".join(line[1:] for line in diff if line[:1] != sign) for sign in "+-")
-    assert 20 < len([line for line in diff if line[:1] in ("-", "+")]) < 30
+    diffs = [of.splitlines() for of in re.findall(r"```diff\n(.*?)```", PAGE.read_text(), re.DOTALL)]
+    begin = [line for line in diffs[0][: diffs[0].index('-dist.init_process_group("gloo")')] if line[0] == " "]
+    diff = diffs[number] if number == 0 else begin + diffs[number]
+    assert max(sum(line[0] == sign for line in diff) for sign in "+-") <= 16
+    before, after = ("\n".join(line[1:] for line in diff if line[0] != sign) for sign in "+-")
     rank = "dist.get_rank()" if number == 0 else "group"
-    before, found = re.subn(r"sampler = DistributedSampler\(.*\)", f"sampler = {ORDER.format(rank)}", before)
+    before, found = re.subn(r"sampler = .*DistributedSampler\(.*\)", f"sampler = {ORDER.format(rank)}", before)
     assert found == 1
     after, found = re.subn(r"batch=32\)", "batch=32, shuffle=False)", after)
     assert found == 1
