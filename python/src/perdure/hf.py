@@ -391,7 +391,7 @@ def _refuse(trainer: Trainer, settings: dict[str, Any]) -> None:
         (
             _reuses_generations(args),
             "the trainer reuses generations in later steps from a buffer that its state does not contain; choose "
-            "num_iterations=1, and a steps_per_generation by which gradient_accumulation_steps is divisible",
+            "num_iterations=1, and gradient_accumulation_steps as a multiple of steps_per_generation",
         ),
     ):
         if wrong:

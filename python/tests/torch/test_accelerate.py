@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate")
 
 #: An accelerate program with dropout, mixed precision, accumulated gradients, clipping and a falling rate. An epoch has
-#: 7 batches of each slot, the last of which makes a step of its own.
+#: 7 batches of each slot, and the last one makes a step of its own.
 LOOP = """
 import hashlib, json, sys
 import perdure, perdure.accelerate

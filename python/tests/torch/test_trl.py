@@ -18,6 +18,7 @@ import peft  # noqa: E402
 import tokenizers  # noqa: E402
 import transformers  # noqa: E402
 import trl  # noqa: E402
+from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer  # noqa: E402
 
 import perdure.hf  # noqa: E402
 
@@ -158,6 +159,9 @@ def trainer_of(folder: Path, kind: str, callbacks: list[Any], **settings: Any) -
         data = datasets.Dataset.from_dict({"prompt": texts, "chosen": texts[::-1], "rejected": texts})
         config = trl.DPOConfig(**args, max_length=16)
         return trl.DPOTrainer(model, model_of(), args=config, train_dataset=data, **common)
+    if kind == "online":
+        config = OnlineDPOConfig(**args, max_new_tokens=4)
+        return OnlineDPOTrainer(model, model_of(), reward_funcs=length, args=config, train_dataset=prompts, **common)
     args |= {"num_generations": 2, "max_completion_length": 4}
     if kind == "rloo":  # it loads its reference model from the model's place
         model.save_pretrained(folder / "model")
@@ -179,6 +183,7 @@ DATA_PARALLEL, DILOCO = "DataParallelCallback", "DiLoCoCallback"
         ("grpo", DATA_PARALLEL, {"gradient_accumulation_steps": 2}, (4, 9)),
         ("grpo", DILOCO, {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, (4, 5)),
         ("rloo", DILOCO, {"gradient_accumulation_steps": 2}, (5, 9)),
+        ("online", DATA_PARALLEL, {}, (4, 8)),
     ],
 )
 def test_goes_on(tmp_path: Path, kind: str, callback: str, settings: dict[str, Any], deaths: tuple[int, ...]) -> None:
