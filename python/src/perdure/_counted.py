@@ -43,6 +43,8 @@ class Counted:
         self._kept = any(not isinstance(of, others) and all(of is not loader for loader in loaders) for of in state)
         late = (of for of in state if isinstance(of, LRScheduler) and all(of is not s for s in schedulers))
         self._scheduler = next(late, None)
+        self._schedulers: Sequence[Any] = schedulers
+        self._made: list[Any] = [None for _ in schedulers]  # their steps so far
         self._rates: list[float] | None = None  # after the last complete step; None: unknown
 
     def _keeps(self) -> bool:
@@ -104,6 +106,7 @@ class Counted:
     def stepped(self, optimizers: Sequence[Optimizer]) -> None:
         """Record the learning rates after a complete step and its schedulers."""
         self._rates = _rates_of(optimizers)
+        self._made = [getattr(of, "last_epoch", None) for of in self._schedulers]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def refuse_rates(self, optimizers: Sequence[Optimizer], synced: bool, begins: bool) -> None:
@@ -115,6 +118,12 @@ class Counted:
             begins: Whether the next step begins. Otherwise its backward pass has just begun, and a scheduler that has
                 changed the rate by then was stepped after the save.
         """
+        for of, made in zip(self._schedulers, self._made, strict=True):
+            if made not in (None, of.last_epoch):
+                raise UsageError(
+                    f"{type(of).__name__} in schedulers= was stepped by the program as well: omit its step(), which "
+                    "DiLoCo calls"
+                )
         now = _rates_of(optimizers)
         if self._rates is None or self._rates == now or len(self._rates) != len(now):  # a group was added
             return

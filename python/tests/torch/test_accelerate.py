@@ -212,9 +212,9 @@ def test_refused(tmp_path: Path) -> None:
         job.end_job()
 
 
-@pytest.mark.parametrize("wrong", ["late", "epochs"])
+@pytest.mark.parametrize("wrong", ["late", "twice", "epochs"])
 def test_refused_in_the_loop(tmp_path: Path, wrong: str) -> None:
-    """A wrapped scheduler counts no epochs, and DiLoCo must step it."""
+    """A wrapped scheduler counts no epochs, and only DiLoCo may step it."""
     of = Parts()
     with perdure.start(out=tmp_path / "run", args=SMALL) as job:
         sampler = perdure.Sampler(job, 35, batch=5)
@@ -222,12 +222,15 @@ def test_refused_in_the_loop(tmp_path: Path, wrong: str) -> None:
         if wrong == "late":
             training: Any = perdure.DiLoCo(job, of.model, of.optimizer, sync_every=2, state=[of.scheduler])
             batches, said = loader, "LinearLR in state= is stepped after the optimizer's step"
+        elif wrong == "twice":
+            training = perdure.DiLoCo(job, of.model, of.optimizer, sync_every=2, schedulers=[of.scheduler])
+            batches, said = loader, "LinearLR in schedulers= was stepped by the program as well"
         else:
             training = perdure.DataParallel(job, of.model, of.optimizer, shared=[of.scheduler])
             batches, said = training.batches(loader), "the Sampler starts a second pass"
         with refuses(said), training:
-            for _ in range(2):
-                for x in batches if wrong == "late" else training.batches(loader):
+            for _ in job.epochs(2) if wrong == "twice" else range(2):
+                for x in batches if wrong != "epochs" else training.batches(loader):
                     of.step(x)
         job.end_job()
 
