@@ -139,7 +139,7 @@ def refuse_group(model: nn.Module, job: Job, what: str) -> None:
             "slot: omit --nproc-per-learner and torchrun"
         )
     for name, p in model.named_parameters():
-        if is_sharded(p):
+        if is_sharded(p) and not (what == "DataParallel" and p.device_mesh.size() == 1):
             raise UsageError(
                 f"{name} is a DTensor, and this process has only a part of it, but this slot is one process: use "
                 "DiLoCo or DataParallel and start the slot's ranks with perdure launch --nproc-per-learner, or omit "

@@ -207,9 +207,9 @@ class DataParallel(_Training):
         """Raise UsageError for a model that is spread over processes in a way that this class does not support."""
         refuse_group(model, job, "DataParallel")
 
-    def _mirrored(self, of: Sequence[tuple[str, nn.Parameter]]) -> list[torch.Tensor] | None:
-        """Return the tensors that hold the values of parameters and gradients. None: the parameters themselves."""
-        return None
+    def _mirrored(self, of: Sequence[tuple[str, nn.Parameter]]) -> list[torch.Tensor]:
+        """Return the tensors that hold the values of the parameters."""
+        return [local(p) for _, p in of]
 
     def _tables(self, job: Job) -> None:
         """Create the tables. All slots must have the same ones."""
@@ -376,7 +376,7 @@ class DataParallel(_Training):
         refuse_other_number("shared", len(shared["objects"]), len(self._shared))
         with torch.no_grad():
             for p, value in zip(self._parameters, shared["parameters"], strict=True):
-                local(p).copy_(value.local if isinstance(value, _state.Shard) else value)
+                local(p).copy_(value)
         pairs: list[tuple[Any, Any]] = [*zip(self._optimizers, shared["optimizers"], strict=True)]
         if objects:
             pairs += zip(self._shared, shared["objects"], strict=True)
@@ -592,7 +592,7 @@ class DataParallel(_Training):
     def _shared_state(self) -> dict[str, Any]:
         """Return the shared state of this moment. Parameters and states of optimizers are not copied."""
         return {
-            "parameters": self._parameters,
+            "parameters": [local(p) for p in self._parameters],
             "optimizers": [of.state_dict() for of in self._optimizers],
             "objects": [of.state_dict() for of in self._shared],
         }
@@ -727,7 +727,7 @@ class DataParallel(_Training):
             raise UsageError(
                 f"the gradient of {self._names[i]} is {how}; use sparse=False, and backward without create_graph=True"
             )
-        return grad
+        return local(grad)
 
     def _weight(self) -> float:
         """Return the weight of this slot's gradients: the number of samples, if a Sampler counts them."""
@@ -847,7 +847,7 @@ class DataParallel(_Training):
         for p, present in zip(self._parameters, has, strict=False):
             if present and p.grad is None:
                 p.grad = torch.empty_like(p)
-        return [p.grad for p in self._parameters]
+        return [None if p.grad is None else local(p.grad) for p in self._parameters]
 
     def _refuse_older_means(self) -> None:
         """Raise Done if the job ended before this slot's last clock: its reads then return older means."""
@@ -931,7 +931,7 @@ class DataParallel(_Training):
 
     def _sum_of_weights(self) -> int:
         """Return the sum of the bits of a part of the weights. So it does not matter how ranks divide them."""
-        return sum(bits_of(p.detach(), 0, len(p) if p.dim() else 1, self._count % PARTS) for p in self._parameters)
+        return sum(bits_of(local(p), 0, len(p) if p.dim() else 1, self._count % PARTS) for p in self._parameters)
 
     # Buffers: those of the slot with rank 0, as in DistributedDataParallel
 
@@ -1010,7 +1010,7 @@ class DataParallel(_Training):
             UsageError: The state_dict has values that safetensors cannot hold, or safetensors is not installed.
         """
         values: dict[str, torch.Tensor | None] = {}
-        values.update(zip(self._names, self._parameters, strict=True))
+        values.update(zip(self._names, map(local, self._parameters), strict=True))
         values.update(zip(self._buffer_names, self._buffers_now(), strict=True))
         values.update(self._frozen.values())
         self._description.export(path, values, partial, self.job.version)

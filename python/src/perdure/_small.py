@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ._local import local
+from ._state import Shard
 from .torch import Stateful
 
 _SMALL = 16  # max number of values of a tensor that is saved with each update
@@ -57,6 +59,8 @@ def copied(state: Any, into: Any) -> Any:
         fits = isinstance(into, torch.Tensor) and (into.shape, into.dtype) == (state.shape, state.dtype)
         with torch.no_grad():
             return into.copy_(state) if fits and into.is_contiguous() else state.clone()
+    if isinstance(state, Shard):
+        return Shard(copied(state.local, None if into is None else local(into)))
     if isinstance(state, dict):
         known = into if isinstance(into, dict) else {}
         return type(state)({key: copied(of, known.get(key)) for key, of in state.items()})
