@@ -19,7 +19,7 @@ PAGES = {
     "trainers-reference.md": (
         "Reference of the trainers' callbacks, and of tracking",
         "pytorch-trainers.md",
-        ("hf", "lightning", "_track"),
+        ("hf", "lightning", "torchtitan", "_track"),
     ),
 }
 TITLES = {
@@ -33,6 +33,7 @@ TITLES = {
     "sampler": "`perdure.Sampler`",
     "hf": "`perdure.hf`: Hugging Face's Trainer",
     "lightning": "`perdure.lightning`",
+    "torchtitan": "`perdure.torchtitan`",
     "_track": "Tracking",
 }
 
