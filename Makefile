@@ -210,6 +210,13 @@ check-kubernetes: $(TOOLS)/helm ## what the chart makes: with the types of Kuber
 	$(GO) test ./cmd/perdure -run 'TestPods|TestManifests|TestChart' -count 1 -helm.program="$(CURDIR)/$(TOOLS)/helm"
 	$(GO) -C tools/kubernetes test . -count 1 -helm.program="$(CURDIR)/$(TOOLS)/helm"
 
+SKYPILOT := bin/venv-skypilot
+.PHONY: check-skypilot
+check-skypilot: ## load deploy/skypilot with SkyPilot itself, without a cloud; it needs Python 3.11 or newer
+	$(PYTHON) -m venv $(SKYPILOT)
+	$(SKYPILOT)/bin/pip install --quiet --disable-pip-version-check --requirement tools/skypilot/requirements.txt
+	$(SKYPILOT)/bin/python tools/skypilot/check.py deploy/skypilot
+
 .PHONY: check-upgrade check-hosts
 check-upgrade: ## jobs that are upgraded while they run, FROM=an older program of Perdure; half a minute
 	$(GO) test ./cmd/perdure -run TestUpgrade -count 1 -v -timeout 10m -upgrade.from="$(FROM)"

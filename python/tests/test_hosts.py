@@ -98,3 +98,40 @@ def test_tasks_of_slurm(monkeypatch: pytest.MonkeyPatch, node: str, tasks: str, 
     for name in new:
         del os.environ[name]  # monkeypatch would restore it
     assert found == ["5", "1", "11", size, "5", node]
+
+
+def test_node_of_kubeflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubeflow Trainer sets torchrun's variables, also for a program that it starts as a slot."""
+    for name in (*NAMES, "GROUP_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PET_NODE_RANK", "2")
+    new = show_ranks(1, 3)
+    found = [os.environ.get(name) for name in (*NAMES, "GROUP_RANK")]
+    for name in new:
+        del os.environ[name]
+    assert found == ["1", "0", "3", "1", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("named", "flags", "workers"),
+    [
+        ("3", [], "3"),
+        ("3", ["--nproc", "2"], "2"),
+        ("auto", [], "2"),
+        ("4", ["--nproc-per-learner", "2"], "2"),
+        ("", [], "1"),
+    ],
+)
+def test_processes_of_kubeflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, flags: list[str], workers: str
+) -> None:
+    """Without --nproc, a host has as many slots as Kubeflow Trainer names, or as the machine has GPUs."""
+    monkeypatch.setenv("PET_NPROC_PER_NODE", named)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    became: list[list[str]] = []
+    monkeypatch.setattr(_agent, "become", lambda _, args: became.append(args))
+    (tmp_path / "train.py").write_text("")
+    for more in ["--join", "10.0.0.5:7000"], ["--clocks", "5"]:
+        __main__.launch([*flags, *more, str(tmp_path / "train.py")])
+    assert [of[:3] for of in became[:1]] == [["host", "--workers", workers]]

@@ -17,9 +17,9 @@ PAGES = {
     "python-reference.md": ("Python reference", "python.md", ("job", "rules", "run", "progress", "errors")),
     "pytorch-reference.md": ("PyTorch reference", "pytorch.md", ("_parallel", "torch", "sampler")),
     "trainers-reference.md": (
-        "Reference of the trainers' callbacks, and of tracking",
+        "Reference of trainers, Ray Train and tracking",
         "pytorch-trainers.md",
-        ("hf", "lightning", "torchtitan", "_track"),
+        ("hf", "lightning", "torchtitan", "ray", "_track"),
     ),
 }
 TITLES = {
@@ -34,6 +34,7 @@ TITLES = {
     "hf": "`perdure.hf`: Hugging Face's Trainer",
     "lightning": "`perdure.lightning`",
     "torchtitan": "`perdure.torchtitan`",
+    "ray": "`perdure.ray`: Ray Train",
     "_track": "Tracking",
 }
 

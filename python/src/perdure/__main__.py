@@ -36,7 +36,8 @@ rank dies, its island is restarted. Sizes may differ: --nproc-per-learner 4,2
   perdure launch --nproc 8 --nproc-per-learner 4 train.py
 
 With --join HOST:PORT the programs take slots of a job on several machines, whose coordinator is there. The flags are
-then those of perdure host, and each program gets RANK and WORLD_SIZE from perdure.start():
+then those of perdure host, and each program gets RANK and WORLD_SIZE from perdure.start(). Without --nproc, their
+number is that of PET_NPROC_PER_NODE, which Kubeflow Trainer sets, or 1:
 
   perdure launch --nproc 4 --join 10.0.0.5:7000 --keys keys --notice 25s train.py
 """
@@ -84,6 +85,9 @@ def launch(args: list[str]) -> None:
         raise UsageError("launch: missing program; give its file after the flags")
     if _island.TORCHRUN in os.environ:
         raise UsageError("launch: torchrun has started this command; run perdure launch without torchrun")
+    given = {flag.split("=")[0] for flag in flags}
+    if not processes and "--join" in given:
+        processes = _of_node()
     sizes = _sizes(processes, ranks) if ranks else []
     processes = processes or "1"
     if not processes.isdecimal() or int(processes) < 1:
@@ -101,7 +105,6 @@ def launch(args: list[str]) -> None:
     slots = str(len(sizes)) if sizes else processes
     of = ":" + ",".join(map(str, sizes)) if sizes else processes
     command = [sys.executable, "-m", "perdure", _AS_SLOT, of, modules, *args]
-    given = {flag.split("=")[0] for flag in flags}
     if "--join" in given:
         if "SLURM_NODEID" in os.environ and "--dir" not in given:  # nodes usually share the working directory
             flags.append(f"--dir=perdure-host-{os.environ['SLURM_NODEID']}")
@@ -109,6 +112,14 @@ def launch(args: list[str]) -> None:
     if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
         flags.append(f"--clocks={NO_END}")  # the programs end the job when they are done
     _agent.become(_agent.binary(), ["up", "--workers", slots, *flags, "--exec", shlex.join(command)])
+
+
+def _of_node() -> str:
+    """Return the number of processes per node that Kubeflow Trainer sets for torchrun, or an empty string."""
+    named = os.environ.get("PET_NPROC_PER_NODE", "")
+    if named in ("auto", "gpu"):
+        return str(len(_devices()) or 1)
+    return named if named.isdecimal() else ""
 
 
 def _sizes(processes: str, ranks: str) -> list[int]:
@@ -181,10 +192,15 @@ def _set_island(rank: int, size: int) -> None:
     os.environ[_island.VARIABLE] = os.environ["MASTER_PORT"]
 
 
+def _devices() -> list[str]:
+    """Return the GPUs that this process may use."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(i) for i in range(len(glob.glob("/dev/nvidia[0-9]*")))]
+
+
 def _set_devices(first: int, size: int, total: int) -> None:
     """Show only an island's own GPUs to its ranks, if there is one for each rank of the job on this machine."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = named.split(",") if named else [str(i) for i in range(len(glob.glob("/dev/nvidia[0-9]*")))]
+    devices = _devices()
     if len(devices) >= max(total, first + size):
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices[first : first + size])
 

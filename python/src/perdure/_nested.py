@@ -33,8 +33,7 @@ def show_ranks(slot: int, slots: int, island: bool = False) -> list[str]:
 
     In an island the ranks are those of the process group.
     """
-    ours = {"RANK": slot, "ROLE_RANK": slot, "WORLD_SIZE": slots, "ROLE_WORLD_SIZE": slots, "PERDURE_SLOT": slot}
-    ours |= _of_slurm()
+    ours = ranks(slot, slots) | {"PERDURE_SLOT": slot} | _of_launcher()
     if island or _hides:
         ours = {"PERDURE_SLOT": slot}
     new = [name for name in ours if name not in os.environ]
@@ -43,8 +42,24 @@ def show_ranks(slot: int, slots: int, island: bool = False) -> list[str]:
     return new
 
 
+def ranks(slot: int, slots: int) -> dict[str, int]:
+    """Return torchrun's variables of a slot, except those that depend on the machine."""
+    return {"RANK": slot, "ROLE_RANK": slot, "WORLD_SIZE": slots, "ROLE_WORLD_SIZE": slots}
+
+
+def _of_launcher() -> dict[str, int]:
+    """Return the variables of a slot that srun or Kubeflow has started. A host's programs have them from the host."""
+    return _of_slurm() or _of_kubeflow()
+
+
+def _of_kubeflow() -> dict[str, int]:
+    """Return the variables of a slot that is a node of Kubeflow Trainer: torchrun, which is not used, reads PET_…"""
+    node = os.environ.get("PET_NODE_RANK", "")
+    return {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": int(node)} if node.isdecimal() else {}
+
+
 def _of_slurm() -> dict[str, int]:
-    """Return the variables of a task that srun has started as a slot. A host's programs have them from the host."""
+    """Return the variables of a task of srun."""
     task, node = os.environ.get("SLURM_LOCALID", ""), os.environ.get("SLURM_NODEID", "")
     if not task.isdecimal() or not node.isdecimal():
         return {}

@@ -45,6 +45,7 @@ Rows = NDArray[np.int64]
 
 _PIECE = 32 << 20  # bytes of a piece of a large state
 _LINGER = 5.0  # seconds that a process waits at its end for an outer step that is being sent
+on_join: Callable[[Job], None] | None = None  # called with each job that this process joins in a slot
 _ANNOUNCE = "--announce-fd"  # the flag of ``perdure up`` for the file descriptor of its announcement
 
 
@@ -1151,6 +1152,8 @@ def join(
         if os.environ.get("PERDURE_SLOT") and not observer:  # a supervisor has started this process too late
             raise SystemExit(f"perdure: {error}: this program has nothing to do") from None
         raise
+    if on_join is not None and not observer:
+        on_join(job)
     if not coordinator and not observer:
         job._shown = _nested.show_ranks(job.slot, job.spec["slots"], island is not None)
         if os.environ.get("PERDURE_SLOT"):  # a supervisor has started this process, and starts it again
