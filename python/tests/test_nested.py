@@ -28,9 +28,8 @@ def test_ranks_of_a_host(cluster: Cluster) -> None:
     first = cluster.join(0)
     done = run(cluster, f"import perdure; job = perdure.start(); {said}", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     assert done.stdout.split() == ["1", "1", "0", "2", "1"], done.stderr
-    # As if perdure.hf had been imported, which removes the variables.
-    hf = "import sys; sys.modules['perdure.hf'] = sys"
-    done = run(cluster, f"{hf}; import perdure; job = perdure.start(); {said}")
+    program = f"import perdure, perdure.accelerate; job = perdure.start(); {said}"  # the import removes the variables
+    done = run(cluster, program, LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     assert done.stdout.split() == ["1", "None", "None", "None", "None"], done.stderr
     first.close()
 
