@@ -281,7 +281,7 @@ def tensors_of(state: Any) -> Iterator[torch.Tensor]:
 
 
 def bits_of(t: torch.Tensor, start: int, of: int, turn: int) -> int:
-    """Return the sum of the bits, as integers, of those rows of a parameter whose turn it is.
+    """Return the sum of the bits, as integers, of those rows of a parameter whose turn it is. It may overflow.
 
     The sum over the parts of a parameter that ranks hold is the same however they divide it.
 

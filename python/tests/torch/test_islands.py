@@ -537,3 +537,22 @@ def test_layouts_that_cannot_be_mapped() -> None:
         place((4, 6), [0], (2,), type("_StridedShard", (Shard,), {})())
     with pytest.raises(ValueError, match="w has the local shape"):
         place((3, 6), [0], (2,), Shard())
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float64"])
+def test_sum_of_bits_does_not_depend_on_shards(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    from perdure._mirror import PARTS, bits_of
+
+    for rows, columns in ((130, 7), (3, 12), (64, 1)):
+        t = torch.randn(rows, columns, generator=torch.Generator().manual_seed(1)).to(getattr(torch, kind))
+        whole = [bits_of(t, 0, rows, turn) % 2**32 for turn in range(PARTS)]
+        starts = range(0, rows, -(-rows // 3))
+        for turn in range(PARTS):
+            by_rows = sum(bits_of(t[i : i + starts.step], i, rows, turn) for i in starts)
+            by_columns = sum(bits_of(part, 0, rows, turn) for part in t.chunk(2, dim=1))
+            assert by_rows % 2**32 == by_columns % 2**32 == whole[turn]
+        changed = t.clone()
+        changed[rows // 2, columns // 2] += 1
+        assert [bits_of(changed, 0, rows, turn) % 2**32 for turn in range(PARTS)] != whole
+    assert bits_of(torch.tensor(1.0), 0, 1, 0) == 0x3F800000
