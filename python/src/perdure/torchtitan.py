@@ -55,7 +55,7 @@ class Trainer(_Trainer):  # type: ignore[misc]
     """A ``torchtitan.trainer.Trainer`` whose training survives the death of any process.
 
     In mode ``diloco`` each learner is an island of ranks, within which torchtitan shards the model by FSDP2, and
-    ``perdure.DiLoCo`` averages the learners. In mode ``data_parallel`` each slot is one process, and
+    ``perdure.DiLoCo`` averages the learners. In mode ``data_parallel`` each slot is one process or an island, and
     ``perdure.DataParallel`` averages the gradients of each step.
 
     The weights, optimizers, schedulers, the loader's position, steps, tokens and random numbers are always saved. They,
@@ -127,8 +127,9 @@ class Trainer(_Trainer):  # type: ignore[misc]
                     "the load balancing of the model's experts changes buffers in each slot; use perdure.mode diloco"
                 )
             # Nothing depends on the loss, so a replacement may copy the state of a living process.
+            copy = job._island is None
             self._training = DataParallel(
-                job, model, optimizers, shared=schedulers, state=[self, self.dataloader], copy=True
+                job, model, optimizers, shared=schedulers, state=[self, self.dataloader], copy=copy
             )
             self._marks = self._training.steps(config.training.steps)
             self._left = 0  # batches of the step whose gradients are still to be computed
@@ -304,10 +305,6 @@ def _refuse(config: Any) -> None:
             "or 1; or choose perdure.mode data_parallel"
         )
     if of.mode == "data_parallel":
-        if islands:
-            raise UsageError(
-                "perdure.mode data_parallel needs slots of one process: omit --nproc-per-learner, or choose diloco"
-            )
         changed = [f.name for f in dataclasses.fields(of) if f.name != "mode" and getattr(of, f.name) != f.default]
         if changed:
             raise UsageError(f"perdure.{changed[0]} belongs to diloco; omit it, or choose perdure.mode diloco")
