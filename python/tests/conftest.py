@@ -16,6 +16,7 @@ from perdure.job import _Owner
 ROOT = Path(__file__).parents[2]
 SMALL = ("--shards", "2")  # a table needs at least one row per shard, and these tables are small
 os.environ.setdefault("PERDURE_BINARY", str(ROOT / "bin" / "perdure"))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests compare models of processes, whose bits depend on it
 
 
 @pytest.fixture
