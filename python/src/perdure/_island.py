@@ -49,7 +49,8 @@ class Link:
         text = json.dumps(message).encode()
         with self._while_alive():
             self._socket.sendall(_HEAD.pack(len(text), len(payload)) + text)
-            self._socket.sendall(payload)
+            if payload:  # otherwise the peer may have ended, as after the last message of a training
+                self._socket.sendall(payload)
 
     def receive(self) -> tuple[dict[str, Any], bytearray]:
         with self._while_alive():

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -482,6 +483,24 @@ def test_mistakes(tmp_path: Path) -> None:
     assert "rank 1 of an island cannot add to the table own" in second[len(expected)]
     assert first[-1] == second[-1]
     assert "weight differs between rank 0 and rank 1" in first[-1]
+
+
+def test_the_peer_may_end_after_the_last_message() -> None:
+    from perdure._island import Link
+
+    here, there = socket.socketpair()
+
+    class Ends:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(here, name)
+
+        def sendall(self, data: bytes) -> None:
+            here.sendall(data)
+            there.close()
+
+    end: Any = Ends()
+    Link(end, 1).send({"now": 1})
+    here.close()
 
 
 def test_gradients_of_ranks_must_be_equal(tmp_path: Path) -> None:
