@@ -316,6 +316,23 @@ func (g *Group) Await(ctx context.Context, role wire.Role) (failed []Exit) {
 	return failed
 }
 
+// Running returns the indices of a role's places that have a process or a pending restart, in order.
+func (g *Group) Running(role wire.Role) (of []int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for p, k := range g.children {
+		select {
+		case <-k.ended:
+		default:
+			if p.role == role {
+				of = append(of, p.index)
+			}
+		}
+	}
+	slices.Sort(of)
+	return of
+}
+
 func (g *Group) signalAll(sig os.Signal) { g.signalWhere(sig, func(*child) bool { return true }) }
 
 func (g *Group) signalWhere(sig os.Signal, which func(*child) bool) {

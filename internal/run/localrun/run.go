@@ -327,7 +327,7 @@ func (r *Run) Wait(ctx, atOnce context.Context) (sum rundir.Summary, err error) 
 		r.job.MarkDone()
 		var failed error
 		if !r.workers {
-			failed = awaitPrograms(atOnce, r.job.Group(), exitNoticeAfter, func() {
+			failed = awaitPrograms(atOnce, r.job.Group(), programGrace, exitNoticeAfter, func() {
 				r.showLine(fmt.Sprintf("all clocks are finished; waiting for the programs to exit, for at most %v",
 					programGrace))
 			})

@@ -87,10 +87,10 @@ const exitNoticeAfter = time.Second
 // ErrFailedProgram means that the job is done, but a program failed afterwards, or was killed.
 var ErrFailedProgram = errors.New("the job is done, but a program failed afterwards")
 
-// awaitPrograms waits until the user's programs in g have ended. If that takes longer than noticeAfter, it calls waits
-// once. It returns an error if a program failed or was killed.
-func awaitPrograms(ctx context.Context, g *supervisor.Group, noticeAfter time.Duration, waits func()) error {
-	ctx, cancel := context.WithTimeout(ctx, programGrace)
+// awaitPrograms waits until the user's programs in g have ended, for at most grace. If that takes longer than
+// noticeAfter, it calls waits once. It returns an error if a program failed, was killed, or is still running.
+func awaitPrograms(ctx context.Context, g *supervisor.Group, grace, noticeAfter time.Duration, waits func()) error {
+	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	soon, cancelSoon := context.WithTimeout(ctx, noticeAfter)
 	defer cancelSoon()
@@ -99,15 +99,20 @@ func awaitPrograms(ctx context.Context, g *supervisor.Group, noticeAfter time.Du
 		waits()
 		failed = g.Await(ctx, wire.RoleWorker)
 	}
-	if len(failed) == 0 {
-		return nil
-	}
 	what := make([]string, len(failed))
 	for i, e := range failed {
 		what[i] = fmt.Sprintf("worker:%d %s", e.Index, e.Description)
 		if e.Signal == "" && e.LastLine != "" {
 			what[i] += ": " + e.LastLine
 		}
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		for _, i := range g.Running(wire.RoleWorker) {
+			what = append(what, fmt.Sprintf("worker:%d did not exit within %v and was stopped", i, grace))
+		}
+	}
+	if len(what) == 0 {
+		return nil
 	}
 	return fmt.Errorf("%w: %s; files of a program may be missing: resume the run to write them again",
 		ErrFailedProgram, strings.Join(what, ", "))

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/proc/supervisor"
 )
 
-// TestAwaitPrograms checks that users are notified once about programs that do not exit soon, and that a killed program
-// is an error.
+// TestAwaitPrograms checks that users are notified once about programs that do not exit soon, and that a program that
+// is killed, or does not exit in time, is an error.
 func TestAwaitPrograms(t *testing.T) {
 	g, err := supervisor.NewGroup(supervisor.Options{})
 	if err != nil {
@@ -22,14 +22,18 @@ func TestAwaitPrograms(t *testing.T) {
 		}
 	}()
 	notices := 0
-	if err := awaitPrograms(t.Context(), g, time.Hour, func() { notices++ }); err != nil || notices > 0 {
+	if err := awaitPrograms(t.Context(), g, time.Hour, time.Hour, func() { notices++ }); err != nil || notices > 0 {
 		t.Fatalf("without programs: %v, %d notices", err, notices)
 	}
 	err = g.Start(supervisor.Spec{Role: wire.RoleWorker, Command: []string{"tail", "-f", "/dev/null"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = awaitPrograms(t.Context(), g, time.Nanosecond, func() {
+	err = awaitPrograms(t.Context(), g, time.Nanosecond, time.Nanosecond, nil)
+	if !errors.Is(err, ErrFailedProgram) {
+		t.Fatalf("a program that does not exit: %v, want ErrFailedProgram", err)
+	}
+	err = awaitPrograms(t.Context(), g, time.Hour, time.Nanosecond, func() {
 		notices++
 		if err := g.Kill(wire.RoleWorker, 0); err != nil {
 			t.Error(err)
@@ -42,7 +46,7 @@ func TestAwaitPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err = awaitPrograms(t.Context(), g, time.Hour, nil); !errors.Is(err, ErrFailedProgram) {
+	if err = awaitPrograms(t.Context(), g, time.Hour, time.Hour, nil); !errors.Is(err, ErrFailedProgram) {
 		t.Fatalf("a program with exit status 1: %v, want ErrFailedProgram", err)
 	}
 }
