@@ -210,6 +210,13 @@ class Island:
                 self.tell({"error": type(error).__name__, "text": str(error)})
             raise
 
+    @contextlib.contextmanager
+    def stepping(self, now: Callable[[], _Now]) -> Iterator[None]:
+        """Allow rank 0 to end clocks. The block's end sets the clock of the ranks. now: returns it."""
+        self.now = None
+        yield
+        self.now = now()
+
     # Followers
 
     def report(self, at: str, message: Mapping[str, Any] | None = None, payload: Bytes = b"") -> None:

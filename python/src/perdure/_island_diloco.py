@@ -150,7 +150,7 @@ class _Leader(_Member):
             others = island.gather("begin")
             self._copies = [self._mirror.places_of_copies(), *(said["places"] for said, _ in others)]
             self._mirror.compare(self._copies, [self._mirror.norms(), *(norms for _, norms in others)])
-            with self._stepping():
+            with self._island.stepping(self.job._now):
                 super()._begin()
             self._mirror.put_others()
         shared = b"" if self._sharded else self._optimizers()
@@ -180,13 +180,6 @@ class _Leader(_Member):
     def _continue(self, draft: dict[str, Any]) -> None:
         self._found = draft  # until the ranks have taken the shared weights
 
-    @contextlib.contextmanager
-    def _stepping(self) -> Iterator[None]:
-        """Allow rank 0 to end clocks. The block's end sets the clock of the ranks."""
-        self._island.now = None
-        yield
-        self._island.now = self.job._now()
-
     def _finish_step(self) -> None:
         """Take the result of an outer step, and wait until the followers have taken it."""
         self._take_mirror()
@@ -206,7 +199,7 @@ class _Leader(_Member):
             self._sizes = [message["state"] for message, _ in said]
             if weight is not None:
                 weight += math.fsum(message["weight"] for message, _ in said)
-            with self._stepping():
+            with self._island.stepping(self.job._now):
                 super()._exchange(weight)
             self._mirror.put_others()
         island.tell({"now": island.now})
@@ -216,7 +209,7 @@ class _Leader(_Member):
         island = self._island
         with island.failing():
             island.gather("finish")
-            with self._stepping():
+            with self._island.stepping(self.job._now):
                 super()._finish_slot()
             self._mirror.put_others()
         island.tell({"now": island.now})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from ._mirror import PARTS, Mirror, bytes_of, mirror_of, refuse_group, refuse_ot
 from ._parallel import DataParallel, _Pass
 from .errors import Done, UsageError
 from .job import Job, Share, _Now
-from .torch import Stateful
 
 
 class _Member(DataParallel):
@@ -32,19 +31,10 @@ class _Member(DataParallel):
 
     _mirror: Mirror
 
-    def __init__(
-        self,
-        job: Job,
-        model: nn.Module,
-        optimizer: Optimizer | Sequence[Optimizer],
-        *,
-        shared: Iterable[Stateful] = (),
-        state: Iterable[Stateful] = (),
-        copy: bool | None = None,
-    ) -> None:
+    def __init__(self, job: Job, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer], **settings: Any) -> None:
         assert job._island is not None
         self._island: Island = job._island
-        if copy:
+        if settings.get("copy"):
             raise UsageError(
                 "copy=True does not work in an island of several ranks, whose replacement returns to the newest "
                 "checkpoint; omit it"
@@ -54,7 +44,7 @@ class _Member(DataParallel):
         self._waits = False  # whether the end of the backward pass waits for the collectives of the island
         if self._replicas is not None:
             model = self._replicas.module
-        super().__init__(job, model, optimizer, shared=shared, state=state, copy=False)
+        super().__init__(job, model, optimizer, **settings | {"copy": False})
 
     def _refuse_group(self, job: Job, model: nn.Module) -> None:
         if self._island.size > 1:
@@ -149,7 +139,7 @@ class _Leader(_Member):
             others = island.gather("begin")
             self._places_of_copies = [self._mirror.places_of_copies(), *(said["places"] for said, _ in others)]
             self._mirror.compare(self._places_of_copies, [self._mirror.norms(), *(norms for _, norms in others)])
-            with self._stepping():
+            with self._island.stepping(self.job._now):
                 super()._begin()
             self._mirror.put_others()
             found, shared = self._found, b""
@@ -165,13 +155,6 @@ class _Leader(_Member):
     def _load(self, kept: dict[str, Any], newest: bool) -> None:
         super()._load(kept, newest)
         self._found = kept
-
-    @contextlib.contextmanager
-    def _stepping(self) -> Iterator[None]:
-        """Allow rank 0 to end clocks. The block's end sets the clock of the ranks."""
-        self._island.now = None
-        yield
-        self._island.now = self.job._now()
 
     def _at_mark(self) -> _Now:
         island = self._island
@@ -207,7 +190,7 @@ class _Leader(_Member):
             kept, self._kept = self._kept, None
             if kept is not None:
                 self._store(kept)
-            with self._stepping():
+            with self._island.stepping(self.job._now):
                 super()._exchange(each)
 
     def _write(self, i: int, place: torch.Tensor) -> None:
@@ -229,7 +212,7 @@ class _Leader(_Member):
     def _take_means(self) -> None:
         island = self._island
         with island.failing():
-            with self._stepping():
+            with self._island.stepping(self.job._now):
                 super()._take_means()
             self._mirror.put_others()
         island.tell({"now": island.now, "has": sorted(self._has), "poisoned": self._poisoned})
@@ -240,7 +223,7 @@ class _Leader(_Member):
         island = self._island
         with island.failing():
             self._sizes = [message["state"] for message, _ in island.gather("finish")]
-            with self._stepping():
+            with self._island.stepping(self.job._now):
                 super().finish()
         island.tell({"now": island.now})
 

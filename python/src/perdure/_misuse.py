@@ -12,7 +12,7 @@ from ._frozen import named_parameters
 from ._late import is_loader
 from .errors import UsageError
 from .job import Share
-from .torch import _is_stateful
+from .torch import _refuse_stateless
 
 
 def refuse_other_number(name: str, was: int, now: int) -> None:
@@ -57,12 +57,7 @@ def refuse_recovery(recovery: str) -> None:
 
 def refuse_misplaced(shared: Sequence[Any], state: Sequence[Any]) -> None:
     """Raise UsageError for objects that cannot be saved, or belong into another argument."""
-    for of in (*shared, *state):
-        if not _is_stateful(of):
-            raise UsageError(
-                f"the {type(of).__name__} in shared= or state= has no state_dict and load_state_dict, so it cannot be "
-                "saved: instead of a DataLoader use torchdata's StatefulDataLoader, or a Sampler"
-            )
+    _refuse_stateless([*shared, *state], "shared= or state=")
     for of in shared:
         if is_loader(of):
             raise UsageError(

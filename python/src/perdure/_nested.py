@@ -8,6 +8,7 @@ import sys
 from types import TracebackType
 
 from . import _island
+from .errors import UsageError
 
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -69,6 +70,17 @@ def _of_slurm() -> dict[str, int]:
             tasks += [int(found[1])] * int(found[2] or 1)
     size = {"LOCAL_WORLD_SIZE": tasks[int(node)]} if int(node) < len(tasks) else {}
     return {"LOCAL_RANK": int(task), "GROUP_RANK": int(node)} | size
+
+
+def refuse_ray() -> None:
+    """Raise UsageError in a worker of Ray Train that has no slot: it would train in a job of its own."""
+    context = sys.modules.get("ray.train.v2._internal.execution.context")
+    session = sys.modules.get("ray.train._internal.session")  # of the first version of Ray Train
+    if getattr(context, "_train_context", None) is not None or getattr(session, "_session", None) is not None:
+        raise UsageError(
+            "this worker of Ray Train has no slot, so it would train in a job of its own; pass "
+            "torch_config=perdure.ray.PerdureConfig(servers=2) to TorchTrainer"
+        )
 
 
 def explain() -> None:

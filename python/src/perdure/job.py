@@ -1236,6 +1236,7 @@ def start(
     if os.environ.get("PERDURE_COORDINATOR"):
         return join()
     _island.refuse_alone()
+    _nested.refuse_ray()
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="perdure-")) / "run"
     given = {"servers": servers, "recovery": recovery, "consistency": consistency, "clocks": clocks}
     flags: dict[str, Any] = {} if any(arg.split("=")[0] in _FROM_RUN for arg in args) else dict(_NEW_JOB)

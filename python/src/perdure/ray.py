@@ -245,6 +245,7 @@ class _State:
     rank = slots = 0
     job: Job | None = None
     clock = -1  # when the job was closed
+    keys: Path | None = None  # the directory that _prepare has written
 
 
 def _prepare(servers: Any, node: str, slots: int, variables: dict[str, str], files: dict[str, bytes]) -> None:
@@ -266,6 +267,7 @@ def _prepare(servers: Any, node: str, slots: int, variables: dict[str, str], fil
             (keys / of).touch(mode=0o600)
             (keys / of).write_bytes(data)
         os.environ["PERDURE_KEYS"] = str(keys)
+        _State.keys = keys
     if _State.rank == 0:
         context._sync_checkpoint_dir_name_across_ranks = lambda name=None: (
             name or context.storage_context.make_default_checkpoint_dir_name()
@@ -367,6 +369,8 @@ class _Training:
                         of.finish()
                 finally:
                     of.close()
+                if _State.keys is not None:
+                    shutil.rmtree(_State.keys, ignore_errors=True)
                 ray.get(servers.finish.remote(rank))
                 return False
             ray.get(servers.fail.remote(rank, -1, str(error), True))

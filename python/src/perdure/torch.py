@@ -404,6 +404,7 @@ class _Model(_Training):
         self._begun_everywhere = Begun(job) if is_async(job) else None
         self._sampler = job._sampler
         self._state = [unwrapped(of) for of in state]
+        _refuse_stateless(self._state, "state=")
         if self._sampler is not None and end == "all":
             raise UsageError("omit end='all': with a Sampler all slots train the same number of batches")
         self._state = [of for of in self._state if not is_of(job, of)]
@@ -1766,6 +1767,16 @@ def _separate_generators(state: Sequence[Any], slot: int) -> None:
         if of.generator is None or any(of.generator is g for g in orders):
             seed = torch.initial_seed() if of.generator is None else of.generator.initial_seed()
             of.generator = torch.Generator().manual_seed(seed + slot)
+
+
+def _refuse_stateless(objects: Iterable[Any], where: str) -> None:
+    """Raise UsageError for objects that cannot be saved. where: the argument that contains them."""
+    for of in objects:
+        if not _is_stateful(of):
+            raise UsageError(
+                f"the {type(of).__name__} in {where} has no state_dict and load_state_dict, so it cannot be saved: "
+                "instead of a DataLoader use torchdata's StatefulDataLoader, or a Sampler"
+            )
 
 
 def _refuse_unkept(state: Sequence[Stateful]) -> None:

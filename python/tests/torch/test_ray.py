@@ -217,6 +217,14 @@ def test_functions(monkeypatch: pytest.MonkeyPatch, call: Any, message: str) -> 
     perdure.ray._TrainFnUtils().report({"loss": 1.0})  # of rank 0 only
 
 
+def test_without_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.train.v2._internal.execution import context
+
+    monkeypatch.setattr(context, "_train_context", object())
+    with pytest.raises(perdure.UsageError, match="PerdureConfig"):
+        perdure.start()
+
+
 def test_settings() -> None:
     """A job that exists has its own settings."""
     with pytest.raises(perdure.UsageError, match="the job at the coordinator exists"):

@@ -161,6 +161,17 @@ def test_state_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch
     assert job.now == 0
 
 
+def test_loaders_without_a_position(job: perdure.Job) -> None:
+    model, loader = nn.Linear(2, 1), torch.utils.data.DataLoader([1, 2])
+    for make in (
+        lambda: perdure.ServerOptimizer(job, model, perdure.SGD(0.1), state=[loader]),
+        lambda: perdure.DiLoCo(job, model, torch.optim.SGD(model.parameters(), 0.1), state=[loader]),
+    ):
+        with refuses("the DataLoader in state= has no state_dict .* StatefulDataLoader"):
+            make()
+    assert job.now == 0
+
+
 def test_warning_without_a_store(job: perdure.Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_state_why", "this machine cannot reach the store")
     monkeypatch.setenv("PERDURE_HOST", "0")
