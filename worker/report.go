@@ -17,6 +17,8 @@ type Report struct {
 	TestRMSE     *float64      `json:"test_rmse,omitempty"`
 	Backlog      bool          `json:"backlog,omitempty"` // the evaluated rows lacked updates that existed
 	Untrained    *Untrained    `json:"untrained,omitempty"`
+	SavesOnTerm  bool          `json:"saves_on_term,omitempty"` // the program saves its work when it receives SIGTERM
+	Warning      string        `json:"warning,omitempty"`       // for the job's console
 	// Waited is how long the program has waited since its last report of it. From the first one on, only that counts as
 	// waiting, for programs that call the client in one thread while another one computes.
 	Waited *time.Duration `json:"waited_ns,omitempty"`
@@ -42,6 +44,7 @@ func (c *Client) Report(r Report) {
 	m := wire.Report{
 		Clock: r.Clock, TrainLoss: r.TrainLoss, TestLoss: r.TestLoss, TestAccuracy: r.TestAccuracy,
 		TrainRMSE: r.TrainRMSE, TestRMSE: r.TestRMSE, Backlog: r.Backlog, Untrained: (*wire.Untrained)(r.Untrained),
+		SavesOnTerm: r.SavesOnTerm, Warning: r.Warning,
 	}
 	if r.Waited != nil {
 		l.time.AddOwn(*r.Waited)

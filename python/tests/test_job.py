@@ -307,3 +307,21 @@ def test_deltas_through_kills(tmp_path: Path) -> None:
             job.clock()
         want = np.repeat(150 * 149 / 2 + 150 * np.arange(0, 300, 3), 3)
         assert (table.get_run(0, 300) == want[:, None]).all()
+
+
+def test_users_see_a_programs_warnings(tmp_path: Path) -> None:
+    """A warning is one line of the events, and a program can write ten."""
+    cluster = Cluster(tmp_path, "--workers", "1", "--servers", "1", "--clocks", "1")
+    job = cluster.join(0)
+    table = job.table("w", rows=2, dim=1, rule=perdure.SGD(0.5))
+    for i in range(12):
+        with pytest.warns(RuntimeWarning, match=f"strange {i}"):
+            job._warn(f"strange {i}\n\x1b[2J and more", stacklevel=2)
+    table.inc([0], [[1.0]])
+    job.clock()
+    job.finish()
+    job.close()
+    assert cluster.owner.process.wait() == 0
+    events = [json.loads(of) for of in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    found = [(of["target"], of["text"]) for of in events if of["kind"] == "warning"]
+    assert found == [("worker:0", f"slot 0 warns: strange {i} [2J and more") for i in range(10)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -240,3 +241,39 @@ if slot == 1:
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "worker:1 killed by SIGKILL" in done.stderr
+
+
+def test_the_line_that_resumes_an_interrupted_run(tmp_path: Path) -> None:
+    """The command in it continues the run, with as many slots and with the program's arguments."""
+    (tmp_path / "train.py").write_text("""
+import os, sys, numpy as np, perdure
+assert sys.argv[1:] == ["a b"]
+with perdure.join() as job:
+    table = job.table("w", rows=8, dim=1, rule=perdure.Add())
+
+    def step(clock):
+        if clock == 4 and job.slot == 1:
+            os.close(os.open("reached", os.O_WRONLY))
+        table.inc_run(0, np.ones((8, 1)))
+        if os.path.exists("again"):
+            assert job.now > 4
+            job.end_job()
+
+    job.run(step)
+""")
+    os.mkfifo(tmp_path / "reached")
+    command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", *SMALL, "--recovery=checkpoint:1", "-q"]
+    training = subprocess.Popen(
+        [*command, "--out=run", "train.py", "a b"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    (tmp_path / "reached").read_bytes()
+    training.send_signal(signal.SIGINT)
+    line = training.communicate()[1].splitlines()[-1]
+    assert training.returncode != 0
+    assert "resuming starts at clock" in line
+    assert "no final checkpoint" not in line
+    again = shlex.split(line.split(": ")[-1])
+    assert again[:4] == ["python", "-m", "perdure", "launch"]
+    (tmp_path / "again").touch()
+    subprocess.run([sys.executable, *again[1:4], "-q", "--out=run2", *again[4:]], cwd=tmp_path, check=True)
+    assert (tmp_path / "run2" / "summary.json").exists()

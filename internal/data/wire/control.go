@@ -90,6 +90,10 @@ type Report struct {
 	Continue  bool `json:"continue,omitempty"`
 	// Untrained describes the part of its data that the slot did not train because the job ended first.
 	Untrained *Untrained `json:"untrained,omitempty"`
+	// SavesOnTerm says that the program saves its work since its last update when it receives SIGTERM.
+	SavesOnTerm bool `json:"saves_on_term,omitempty"`
+	// Warning is a warning of the training program, which users would otherwise find only in its log.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Untrained describes the part of its data that a slot did not train because the job ended first.

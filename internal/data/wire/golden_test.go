@@ -222,6 +222,13 @@ var exitedSample = Exited{
 // at returns the clocks of two slots.
 func at(first perdure.Clock) protocol.SlotClocks { return protocol.SlotClocks{first, first + 10} }
 
+var sampleReport = Report{
+	Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5), EndAfter: true, Tentative: true, Continue: true,
+	TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), TrainRMSE: ptr(0.25), TestRMSE: ptr(0.125), Backlog: true,
+	Untrained:   &Untrained{Left: ptr(int64(19)), Total: 50, Unit: UnitSteps, Unsent: 5},
+	SavesOnTerm: true, Warning: "one batch ahead",
+}
+
 func controlSamples() []sample {
 	samples := []sample{
 		control("hello", KindHello, Hello{
@@ -267,11 +274,7 @@ func controlSamples() []sample {
 			}}},
 		}),
 		control("table", KindTable, sampleTable),
-		control("report", KindReport, Report{
-			Slot: 2, Generation: 3, Clock: 64, TrainLoss: ptr(0.5), EndAfter: true, Tentative: true, Continue: true,
-			TestLoss: ptr(0.75), TestAccuracy: ptr(0.875), TrainRMSE: ptr(0.25), TestRMSE: ptr(0.125), Backlog: true,
-			Untrained: &Untrained{Left: ptr(int64(19)), Total: 50, Unit: UnitSteps, Unsent: 5},
-		}),
+		control("report", KindReport, sampleReport),
 		control("event", KindEvent, Event{
 			Kind: "rollback", Target: "server:0", Clock: 60, UnixNs: 1700000000000000000,
 			Text: "rolled back", UpdatesLost: 1, ClocksRedone: 2, Output: "lines", Vacated: true,

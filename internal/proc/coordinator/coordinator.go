@@ -143,6 +143,7 @@ type member struct {
 	stopConfirming func() // stops the keep-alive that is sent until the Hello is answered
 	statusReader
 	unread       *unreadLimit
+	warnings     int             // of its program that users have seen
 	joinFailures map[int]*streak // of a host: failures of its workers before they joined, by their number
 }
 

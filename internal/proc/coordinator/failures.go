@@ -185,8 +185,12 @@ func (f *failures) hostFailed(core *membership.Core, m *member, e *wire.Exited) 
 	}, err
 }
 
-// reasonOf describes how a program ended, and why if its last output line is known.
+// reasonOf describes how a program ended, and why if its last output line is known. Code 0 is a failure only of a
+// program that has not finished its work, and its last line does not say why.
 func reasonOf(e *wire.Exited) string {
+	if e.Code == 0 {
+		return e.How + " before its work was finished: use the trainer or the job in a with block, or call finish"
+	}
 	if e.Detail == "" {
 		return e.How
 	}

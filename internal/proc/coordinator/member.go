@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/membership"
@@ -454,6 +455,13 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 			Text: r.Untrained.Describe(r.Slot),
 		})
 	}
+	if r.Warning != "" && m.warnings < maxWarnings {
+		m.warnings++
+		c.emit(membership.Event{
+			Kind: "warning", Target: fmt.Sprintf("%s:%d", wire.RoleWorker, m.index),
+			Text: fmt.Sprintf("slot %d warns: %s", r.Slot, oneLine(r.Warning)),
+		})
+	}
 	if r.TestAccuracy != nil {
 		c.latest.TestAccuracy = r.TestAccuracy
 	}
@@ -462,6 +470,23 @@ func (c *Coordinator) report(m *member, r wire.Report) error {
 	}
 	c.toSupervisor(wire.Control(wire.KindReport, r))
 	return nil
+}
+
+// A program can write this much to the console and to the events.
+const (
+	maxWarnings     = 10
+	maxWarningRunes = 500
+)
+
+// oneLine returns the beginning of a program's text on one line, without characters that could change a terminal.
+func oneLine(text string) string {
+	runes := []rune(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text))
+	return strings.Join(strings.Fields(string(runes[:min(len(runes), maxWarningRunes)])), " ")
 }
 
 // order carries out an order of the supervisor.

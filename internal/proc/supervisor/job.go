@@ -79,6 +79,7 @@ type Job struct {
 	restarts     map[memberID]*Backoff
 	leaderDied   bool // the coordinator has died, and its next process has not connected yet
 	closing      closing
+	savesOnTerm  bool // a program of the user writes the work since its last update when it receives SIGTERM
 	timeline     timeline
 	logState     string     // see reportLog
 	reportedLog  wire.Order // last report about the log to the coordinator
@@ -262,6 +263,12 @@ func (j *Job) frame(_ transport.Conn, f *wire.Frame) error {
 		var r wire.Report
 		if err := wire.ParseControl(f, &r); err != nil {
 			return err
+		}
+		if r.SavesOnTerm {
+			j.mu.Lock()
+			j.savesOnTerm = true
+			j.mu.Unlock()
+			return nil
 		}
 		if j.cfg.Watch.Report != nil {
 			j.cfg.Watch.Report(r)

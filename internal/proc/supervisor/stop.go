@@ -25,8 +25,8 @@ type closing struct {
 }
 
 // Stop ends the job early. If the job keeps checkpoints, a last one is made first, within JobConfig.LastCheckpoint,
-// while training continues. The user's programs end before it, unless it needs a state that they save: see
-// programEnd. A second call does not wait for it. Run then returns the err of the first call. If the job is already
+// while training continues. If the user's programs save their work when they end, they end before it: see programEnd. A
+// second call does not wait for it. Run then returns the err of the first call. If the job is already
 // complete, Stop leaves its end to the process that exports the model.
 func (j *Job) Stop(err error) {
 	if j.startClosing(err) {
@@ -74,12 +74,13 @@ func (j programEnd) close() {
 	time.AfterFunc(j.cfg.LastCheckpoint, j.closeTimedOut)
 }
 
-// endPrograms ends the user's programs, which save their work since their last update as drafts, and waits for them
+// endPrograms ends the user's programs if they save their work since their last update as drafts, and waits for them
 // for at most JobConfig.ProgramGrace. Drafts continue the last checkpoint only if it is of their clock, so no program
 // may end a clock in between. Unless cuts are by slot, a checkpoint can be made only of a clock that all slots have
-// reached, so endPrograms first waits until they are at the same one, for half of the time at most.
+// reached, so endPrograms first waits until they are at the same one, for half of the time at most. Programs without
+// drafts continue, because with fast clocks they would not end at the same one.
 func (j programEnd) endPrograms() {
-	if !j.cfg.OwnWorkers || j.cfg.ProgramGrace <= 0 {
+	if !j.cfg.OwnWorkers || j.cfg.ProgramGrace <= 0 || !j.writesDrafts() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(j.ctx, j.cfg.ProgramGrace)
@@ -98,13 +99,18 @@ func (j programEnd) endPrograms() {
 	j.group.Await(ctx, wire.RoleWorker)
 }
 
+// writesDrafts reports whether the user's programs save their work when they receive SIGTERM, and no checkpoint needs
+// them.
+func (j programEnd) writesDrafts() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.savesOnTerm && !j.lastProgress.SavesAtCuts
+}
+
 // startEndingPrograms reports whether the wait for equal clocks is over, and stops restarts of programs then.
 func (j programEnd) startEndingPrograms(late bool) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.lastProgress.SavesAtCuts { // the checkpoint needs the programs
-		return true
-	}
 	late = late || j.cfg.SlotCuts
 	first := perdure.Clock(-1)
 	for i := range j.lastProgress.Members {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -55,26 +57,19 @@ func (r *Run) stopped(why error) error {
 		return why
 	}
 	p := r.stats.Progress()
-	command := "train"
-	if r.s.Job.Workload == settings.OwnWorkload {
-		command = "up"
-	}
-	if r.ownPrograms {
-		command = "up --exec COMMAND"
-	}
-	place := "" // each run needs its own
-	if r.s.Checkpoints.Store != "" {
-		place = " --store URL"
-	}
-	anew := fmt.Sprintf("start over with perdure %s --from %s/run.json%s", command, r.dir.Path(), place)
+	command, resume := commandOf(&r.s, r.ownPrograms), "--resume "+r.dir.Path()
+	start := "--from " + r.dir.Path() + "/run.json"
 	if r.s.Resumed != "" { // its run.json alone does not contain the initial state
-		anew = fmt.Sprintf("start over with perdure %s %s%s", command, r.s.RestartFlag(), place)
+		start = r.s.RestartFlag()
+	}
+	if r.s.Checkpoints.Store != "" { // each run needs its own
+		start, resume = start+" --store URL", resume+" --store URL"
 	}
 	p.Durable = max(p.Durable, r.s.Cut) // its directory contains the checkpoint that it resumed from
 	at := fmt.Errorf("%w at clock %d", why, p.Clock)
 	if r.s.Log != nil && p.Clock > 0 {
-		return fmt.Errorf("%w; resuming continues from the updates in its log: perdure %s --resume %s%s", at, command,
-			r.dir.Path(), place)
+		return fmt.Errorf("%w; resuming continues from the updates in its log: %s", at,
+			command(resume))
 	}
 	cannot, rows := recovery.Of(r.s.Job.Recovery).CheckResume(), ""
 	if recovery.RoundsOf(r.s.Job.Recovery).Any() {
@@ -84,21 +79,39 @@ func (r *Run) stopped(why error) error {
 	}
 	switch {
 	case cannot != nil:
-		return fmt.Errorf("%w; %w; %s", at, cannot, anew)
+		return fmt.Errorf("%w; %w; start over with %s", at, cannot, command(start))
 	// otherwise the model that the run started with is a checkpoint
 	case p.Durable == 0 && (r.s.Job.Init == "" || r.s.Log != nil):
-		return fmt.Errorf("%w, before the first checkpoint, so there is nothing to resume: %s", at, anew)
+		return fmt.Errorf("%w, before the first checkpoint, so there is nothing to resume: start over with %s", at,
+			command(start))
 	case p.End > 0 && p.Durable >= p.End:
 		return fmt.Errorf("%w, its last clock, before it wrote the model; resuming starts at clock %d and needs more "+
-			"clocks: perdure %s --resume %s --clocks %d%s", at, p.Durable, command, r.dir.Path(), p.End+1, place)
+			"clocks: %s", at, p.Durable, command(resume, fmt.Sprintf("--clocks %d", p.End+1)))
 	case r.s.Checkpoints.Grace > 0 && !p.Closed:
 		at = fmt.Errorf("%w; no final checkpoint was made", at)
 	}
-	if r.ownPrograms {
-		place += fmt.Sprintf(", or python -m perdure launch --resume %s with the program", r.dir.Path())
+	return fmt.Errorf("%w; resuming starts at clock %d%s: %s", at, p.Durable, rows,
+		command(resume))
+}
+
+// envLaunch has the program of python -m perdure launch, with the flags that are not those of perdure up.
+const envLaunch = "PERDURE_LAUNCH"
+
+// commandOf returns a function that returns the command which continues or repeats a run with the given flags.
+func commandOf(s *settings.Run, ownPrograms bool) func(flags ...string) string {
+	launched := os.Getenv(envLaunch)
+	command := "perdure train"
+	switch {
+	case ownPrograms && launched != "":
+		return func(flags ...string) string {
+			return strings.Join([]string{"python -m perdure launch", strings.Join(flags, " "), launched}, " ")
+		}
+	case ownPrograms:
+		command = "perdure up --exec COMMAND"
+	case s.Job.Workload == settings.OwnWorkload:
+		command = "perdure up"
 	}
-	return fmt.Errorf("%w; resuming starts at clock %d%s: perdure %s --resume %s%s", at, p.Durable, rows, command,
-		r.dir.Path(), place)
+	return func(flags ...string) string { return command + " " + strings.Join(flags, " ") }
 }
 
 // recordStop records the end of a job that was stopped on request, and returns err.

@@ -95,7 +95,7 @@ func (v *plainView) Start(s *settings.Run, dir string) {
 // shownEvents lists the kinds of events that are shown as they happen.
 var shownEvents = map[string]bool{
 	"fault": true, "detected": true, "suspected": true, "rollback": true, "lost": true, "serving": true,
-	"trouble": true, "end": true, "continue": true, "left": true, "untrained": true,
+	"trouble": true, "end": true, "continue": true, "left": true, "untrained": true, "warning": true,
 	"dropped": true, "draining": true, "drained": true, "moved": true, "scaled": true, "restored": true, "replay": true,
 	"copying": true, "interval": true, "closing": true, "behind": true, "taken": true, "failure": true, "missing": true,
 	"resumed": true,

@@ -13,7 +13,7 @@ from torch import nn
 
 from .errors import UsageError
 from .job import Job, Table
-from .rules import Rule, Set
+from .rules import Momentum, Nesterov, Rule, Set
 
 _PAUSES = (0.01, 0.5)  # first and longest pause between two looks at the servers, in seconds
 
@@ -45,6 +45,16 @@ def refuse_async(job: Job, weighted: bool) -> None:
         raise UsageError(
             f"weighted=True does not work with consistency {model}, since no mean over the slots is computed: scale "
             "the loss instead, or choose bsp"
+        )
+
+
+def warn_momentum(job: Job, rules: Iterable[Rule]) -> None:
+    """Warn if a rule has momentum, which adds up with the delay of gradients."""
+    if any(isinstance(rule, (Momentum, Nesterov)) for rule in rules):
+        job._warn(
+            f"momentum under {job.spec['consistency']} adds up with the delay of gradients, so a rate that is right "
+            "under bsp may diverge: prefer SGD without momentum or Adam, or lower the rate",
+            stacklevel=3,
         )
 
 

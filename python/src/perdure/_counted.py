@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,18 +71,16 @@ class Counted:
     def warn_taken_over(self) -> None:
         """Warn in a replacement process if no saved object can keep the position in the data, or count epochs."""
         if not self.keeps_position():
-            warnings.warn(
+            self._job._warn(
                 "this process replaces another one, but state= lists no loader: unless the program draws its samples "
                 "at random, it starts its data from the beginning, and samples count twice",
-                RuntimeWarning,
                 stacklevel=4,
             )
         if self._loaders and not self._keeps() and not self._job._asked:
-            warnings.warn(
+            self._job._warn(
                 "this process continues in the middle of the data, but no object in state= counts epochs: a loop over "
                 f"several epochs, such as for epoch in range(3), starts from 0 again and trains for "
                 f"too many epochs; {_CURE}",
-                RuntimeWarning,
                 stacklevel=2,
             )
 

@@ -21,7 +21,7 @@ class Left(NamedTuple):
 
     left: int
     of: int
-    unit: str  # "batches" of the epoch, or "steps" of a trainer
+    unit: str  # "batches" of all epochs, or "steps" of a trainer
 
 
 def check_end(end: str) -> None:

@@ -10,6 +10,7 @@ class Epochs:
 
     def __init__(self) -> None:
         self.epoch = 0
+        self.count = 1  # of the program's loop
         self.used = False  # whether the program loops over Job.epochs
 
     def _finish_epoch(self, epoch: int) -> bool:

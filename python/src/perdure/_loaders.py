@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,8 +96,9 @@ def is_of(job: Job, of: Any) -> bool:
 class Loaders:
     """The loaders among the objects in ``state``."""
 
-    def __init__(self, state: Sequence[Any], sampler: Sampler | None) -> None:
-        self._sampler = sampler
+    def __init__(self, state: Sequence[Any], sampler: Sampler | None, job: Job) -> None:
+        self._sampler, self._job = sampler, job
+        self._epoch = job._epochs.epoch  # at the last finished step
         self._watched: list[_Watched] = []
         self._fresh = True  # whether the slot had no saved state, so that each loader is at its beginning
         self._steps = 0
@@ -126,6 +126,7 @@ class Loaders:
 
     def stepped(self) -> None:
         """Record a finished step: all batches read so far are trained."""
+        self._epoch = self._job._epochs.epoch
         if self._sampler is not None:
             self._sampler._stepped()
         for of in self._watched:
@@ -149,21 +150,23 @@ class Loaders:
             if self._fresh and of.is_ahead():
                 ahead.append(of.name)
         for name in ahead:
-            warnings.warn(
+            self._job._warn(
                 f"{name} is one batch ahead of the step: a replacement process of this slot would skip that "
                 "batch, which no step has used yet; read each batch in the iteration that trains on it",
-                RuntimeWarning,
                 stacklevel=2,
             )
 
     def left(self) -> Left | None:
-        """Return how many batches of the current epoch have not been trained, or None if no loader knows."""
+        """Return how many batches of all epochs have not been trained, or None if no loader knows."""
         for of in self._watched:
             try:
                 count = len(of.loader)
             except TypeError:  # the data have no length
                 continue
-            it, (known, trained) = of.loader._iterator, of.trained
-            if it is not None and not it._finished:
-                return Left(max(0, count - (trained if it is known else 0)), count, "batches")
+            known, trained = of.trained
+            epochs = self._job._epochs
+            if of.loader._iterator is not known or self._epoch != epochs.epoch:
+                trained = 0  # in this epoch
+            left = (epochs.count - epochs.epoch) * count - trained
+            return Left(max(0, left), epochs.count * count, "batches")
         return None

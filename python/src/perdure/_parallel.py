@@ -17,7 +17,6 @@ import functools
 import math
 import os
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
@@ -150,7 +149,7 @@ class DataParallel(_Training):
         refuse_misplaced(self._shared, self._state)
         _refuse_unkept([*self._optimizers, *self._shared, *self._state])
         _separate_generators(self._state, job.slot)
-        self._loaders = Loaders(self._state, self._sampler)
+        self._loaders = Loaders(self._state, self._sampler, job)
         # Other objects may depend on the loss, which the repeated step would compute with the weights of the next one.
         self._copies = all(isinstance(of, _LOADERS) for of in self._state) if copy is None else copy
         self._left: Callable[[], Left | None] = self._loaders.left
@@ -288,9 +287,8 @@ class DataParallel(_Training):
                 "with a Sampler can the number of slots change; run `perdure scale` with the former number"
             )
         if any(of is not self._sampler and not isinstance(of, _LOADERS) for of in self._state):
-            warnings.warn(
+            self.job._warn(
                 f"slot {self.job.slot} has joined at clock {clock}: its objects in state= have their initial values",
-                RuntimeWarning,
                 stacklevel=4,
             )
         self._copy = self._await_copy()

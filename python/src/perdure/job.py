@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -660,7 +661,7 @@ class Job:
         """Yield the epochs from the current one to ``count`` - 1: 0 at first, a later one in a replacement process."""
         if count < 0:
             raise UsageError(f"epochs({count}): the number of epochs must be 0 or more")
-        self._epochs.used = True
+        self._epochs.used, self._epochs.count = True, count
         return self._each_epoch(count)
 
     def _each_epoch(self, count: int) -> Iterator[int]:
@@ -864,6 +865,12 @@ class Job:
         if self._exchange is not None and self._exchange.postpone(lambda: self._report(samples, **said)):
             return  # it belongs to the next clock, and the program does not wait for that
         self._agent.call(_agent.REPORT, a=samples, text=json.dumps(said).encode())
+
+    def _warn(self, text: str, stacklevel: int) -> None:
+        """Issue a RuntimeWarning, and show it on the console of the job, whose users may not read the program's log."""
+        warnings.warn(text, RuntimeWarning, stacklevel=stacklevel + 1)
+        with contextlib.suppress(PerdureError):  # the job may have ended
+            self._report(warning=text)
 
     def _report_waited(self, seconds: float) -> None:
         """Report for how long the program has waited since the last report. From the first one on, only they count."""

@@ -38,6 +38,7 @@ from ._async import (
     refuse_async,
     refuse_sync_batch_norm,
     scaled,
+    warn_momentum,
 )
 from ._counted import Counted
 from ._draft import Drafts, Stored
@@ -411,7 +412,7 @@ class _Model(_Training):
         self._state.append(job._epochs if self._sampler is None else self._sampler)
         self._share = job.share
         self._idle = False  # whether the slot has no samples in the clock
-        self._loaders = Loaders(self._state, self._sampler)
+        self._loaders = Loaders(self._state, self._sampler, job)
         self._left: Callable[[], Left | None] = self._loaders.left
         refuse_without_values(model)
         trained = [p for of, _ in groups for _, p in of]
@@ -657,7 +658,7 @@ class _Model(_Training):
             f"skipped: run `perdure scale {slots}`, or start a new job with the exported model; programs with a "
             "perdure.Sampler, and without overlap, can change the number of slots"
         )
-        warnings.warn(said, RuntimeWarning, stacklevel=2)  # before the clock, which may take long
+        self.job._warn(said, stacklevel=2)  # before the clock, which may take long
         if self._sampler is not None:
             self._sampler._rewind()
         self._weigh(_NEXT_TO_NOTHING)
@@ -915,6 +916,8 @@ class ServerOptimizer(_Model):
             end = end or "first"
             combine = "weighted" if weighted or end == "all" or job._sampler is not None else "mean"
         super().__init__(job, model, groups, combine, kept, end)
+        if is_async(job) and job.slot == 0:
+            warn_momentum(job, [rule for _, rule in groups])
         self._gradients = _grads.Gradients(of for group, _ in groups for of in group)
         self._undo.append(self._gradients.hook())
         if self._optimizer is not None:
@@ -954,7 +957,7 @@ class ServerOptimizer(_Model):
         self._refuse_changed()
         if not self._looked:
             self._looked = True
-            look_around(warn=not self._counted.keeps_position())
+            look_around(self.job, self._counted.keeps_position())
         self._counted.refuse_second_pass(self._loaders.again())
         self._loaders.check()
         self._exchange(weight)
@@ -1143,9 +1146,8 @@ class DiLoCo(_Model):
         self._drafts = self._drafts_of(job, weights)
         leads = job._island is None or job._island.rank == 0
         if job._state_why and "PERDURE_HOST" in os.environ and leads:  # the slot may continue on another machine
-            warnings.warn(
+            job._warn(
                 f"on SIGTERM, steps since the last outer step are lost to other machines, since {job._state_why}",
-                RuntimeWarning,
                 stacklevel=3,
             )
         self._notice: Notice | None = None
@@ -1153,6 +1155,8 @@ class DiLoCo(_Model):
         super().__init__(job, model, [(of, rule)], combine, kept, end)
         self._counts = True  # False: a trainer counts the steps and calls sync
         self._notice = self._new_notice()
+        if self._notice is not None and leads:
+            job._report(saves_on_term=True)
         self._before = [of.register_step_pre_hook(lambda *_: self._step_begins()) for of in self._inner.optimizers]
         self._inner.hook(self._stepped)
         self._undo += [self._inner.unhook, self._unhook_before]

@@ -28,9 +28,10 @@ def as_sent(t: Training, changes: list[Any]) -> np.ndarray[Any, Any]:
     ("compress", "down"), [("bf16", None), ("int8", "bf16"), ("2bit", None), ("2bit", "int8"), (None, "bf16")]
 )
 def test_as_computed_by_hand(job: perdure.Job, overlap: int, compress: str | None, down: str | None) -> None:
+    # Before the training, which ends a clock.
+    down_table = job.table("down", 8, dim=1024, rule=perdure.Add(), **({"encoding": down} if down else {}))
     t = Training(job, width=70, overlap=overlap, compress=compress, compress_weights=down)
     g = t.diloco._groups[0]
-    down_table = job.table("down", g.rows.rows, dim=1024, rule=perdure.Add(), **({"encoding": down} if down else {}))
     first = [w.clone() for w in t.weights()]
     added, residual = as_sent(t, [torch.zeros_like(w) for w in first]), 0.0
     base = first

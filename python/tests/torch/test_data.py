@@ -61,37 +61,41 @@ def trainer_of(how: str, job: perdure.Job, loader: Any, **settings: Any) -> tupl
     return trainer, step
 
 
-def train(how: str, job: perdure.Job, batches: int, **settings: Any) -> list[float]:
+def train(how: str, job: perdure.Job, batches: int, epochs: int = 1, **settings: Any) -> list[float]:
     """Train a slot to its end, and return the batches of its steps."""
     with job:
         loader = loader_of(batches)
         trainer, step = trainer_of(how, job, loader, **settings)
         made = []
         with trainer:
-            for batch in loader:
-                step(batch)
-                made.append(batch[0].item())
+            for _ in range(1) if epochs == 1 else job.epochs(epochs):
+                for batch in loader:
+                    step(batch)
+                    made.append(batch[0].item())
     return made
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "epochs", "said"),
     [
-        ("parallel", " of 12 batches were not trained"),  # 8 or 9: slot 1 may be one clock ahead
-        ("diloco", " of 12 batches were not trained, 2 steps since its last outer step do not count"),
+        ("parallel", 1, " of 12 batches were not trained"),
+        ("parallel", 5, " of 60 batches were not trained"),  # in the second of slot 1's epochs
+        ("diloco", 1, " of 12 batches were not trained, 2 steps since its last outer step do not count"),
     ],
 )
-def test_the_first_slot_ends_the_job(tmp_path: Path, how: str, said: str) -> None:
+def test_the_first_slot_ends_the_job(tmp_path: Path, how: str, epochs: int, said: str) -> None:
     cluster = Cluster(tmp_path, "--workers", "2", "--servers", "1", "--clocks", "1000")
     jobs = [cluster.join(slot) for slot in range(2)]
     with pytest.warns(RuntimeWarning, match="slot 1: the job ended at clock .*with end='all' each slot trains all"):
-        short, long = together(*(lambda slot=slot: train(how, jobs[slot], UNEQUAL[slot]) for slot in range(2)))
-    assert len(short) == UNEQUAL[0]
-    assert len(long) < UNEQUAL[1]
+        short, long = together(*(lambda slot=slot: train(how, jobs[slot], UNEQUAL[slot], epochs) for slot in range(2)))
+    assert len(short) == epochs * UNEQUAL[0]
+    assert len(long) < epochs * UNEQUAL[1]
     assert cluster.owner.process.wait() == 0
     (line,) = json.loads((tmp_path / "run" / "summary.json").read_text())["findings"]
     assert line.startswith("slot 1 was not done when the job ended: ")
     assert said in line
+    left = int(line.split(": ")[1].split(" of ")[0])
+    assert epochs * UNEQUAL[1] - len(long) - left in (0, 1)  # the step that the end has interrupted
     events = [json.loads(of) for of in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert [of["text"] for of in events if of["kind"] == "untrained"] == [line]
 

@@ -78,9 +78,12 @@ def test_few_lines(way: str, tmp_path: Path) -> None:
     by_two(program, tmp_path)
 
 
-def test_islands(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["DiLoCo", "DataParallel"])
+def test_islands(way: str, tmp_path: Path) -> None:
     page = PAGE.with_name("islands.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    program, each_step = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    if way == "DataParallel":
+        program = program[: program.index("with ")] + each_step
     given = BEGUN.replace("torch.nn.Linear(4, 1)", "torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))")
     (tmp_path / "train.py").write_text(given + program)
     shown = re.search(r"^python (-m perdure launch .* train\.py)$", page, re.MULTILINE)
