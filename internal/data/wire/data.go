@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/perdure/perdure"
@@ -67,6 +68,7 @@ func AppendRows(dst []byte, r *Rows) []byte {
 	if r.IDs != nil {
 		mode, first = 1, 0
 	}
+	dst = slices.Grow(dst, rowsBytes+8*len(r.IDs)+8) // 8: the number of values in the head of a block
 	dst = le.AppendUint32(dst, uint32(r.Table))
 	dst = le.AppendUint32(dst, mode)
 	dst = le.AppendUint64(dst, uint64(r.Count))

@@ -474,3 +474,11 @@ func TestPackedBlocksAreBounded(t *testing.T) {
 		t.Errorf("packed rows in a read: %v", err)
 	}
 }
+
+// TestAppendBlockHeadGrowsOnce checks that the ids of a large block do not make the memory grow step by step.
+func TestAppendBlockHeadGrowsOnce(t *testing.T) {
+	b := Block{Rows: Rows{Count: 4000, IDs: make([]perdure.RowID, 4000)}}
+	if n := testing.AllocsPerRun(10, func() { AppendBlockHead(nil, &b) }); n > 2 {
+		t.Errorf("%v allocations, want 1, or 2 with the race detector", n)
+	}
+}
