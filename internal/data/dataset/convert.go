@@ -101,7 +101,7 @@ func findConversion(name string) *conversion {
 func convert(c *conversion, from, dir string, progress io.Writer) error {
 	target := filepath.Join(dir, c.target)
 	if _, err := os.Lstat(target); err == nil {
-		return fmt.Errorf("%w: %s already exists; remove it, or choose another --dir", perdure.ErrUsage, target)
+		return perdure.Usagef("%s already exists; remove it, or choose another --dir", target)
 	}
 	if _, err := os.Stat(from); err != nil {
 		return openError(from, err)

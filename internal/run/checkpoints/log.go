@@ -47,8 +47,7 @@ func (p *LogLocation) open(ctx context.Context) (i *updatelog.Inspector, streams
 	var known *expectedLog
 	switch {
 	case (p.Dir == "") == (p.NATS == ""):
-		return nil, nil, fmt.Errorf("%w: no log given; specify a run's directory or an address nats://HOST:PORT",
-			perdure.ErrUsage)
+		return nil, nil, perdure.Usagef("no log given; specify a run's directory or an address nats://HOST:PORT")
 	case p.NATS != "":
 		soon, cancel := context.WithTimeout(ctx, LogPatience)
 		defer cancel()

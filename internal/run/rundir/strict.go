@@ -65,7 +65,7 @@ func checkSchema(b []byte) error {
 		return err
 	}
 	if err := disk.CheckVersion(of.Schema, Schema); err != nil {
-		return fmt.Errorf("%w: the run was %w", perdure.ErrUsage, err)
+		return perdure.Usagef("the run was %w", err)
 	}
 	return nil
 }

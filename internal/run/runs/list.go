@@ -114,7 +114,7 @@ func unknownLast[T any](a, b *T, compare func(a, b T) int) int {
 func List(out io.Writer, all []*Run, order string, asJSON bool) error {
 	compare, known := Orders[order]
 	if !known && order != "" {
-		return fmt.Errorf("%w: invalid --sort %s; choose %s", perdure.ErrUsage, order, orderNames())
+		return perdure.Usagef("invalid --sort %s; choose %s", order, orderNames())
 	}
 	lines := []pricedLine{}
 	for _, r := range all {

@@ -32,7 +32,7 @@ func readMachineTrace(b []byte) (machineTrace, error) {
 				"`milliseconds,add|remove,name`")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("%w", err)
 	}
 	return r, nil
 }

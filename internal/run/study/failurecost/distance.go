@@ -2,7 +2,6 @@ package failurecost
 
 import (
 	"context"
-	"fmt"
 	"math"
 
 	"github.com/perdure/perdure"
@@ -76,8 +75,8 @@ func (c *executor) findBest(ctx context.Context, u *twin, crew SlotWorkloads) er
 	}
 	u.initial, u.best = initial(t), rowsOf(t)
 	if !(modelDistance(u.initial, u.best) > 0) {
-		return fmt.Errorf("%w: --measure distance needs a dense table that training changes and the distance "+
-			"includes, but %s has none; choose train or test", perdure.ErrUsage, c.Run.Job.Workload)
+		return perdure.Usagef("--measure distance needs a dense table that training changes and the distance "+
+			"includes, but %s has none; choose train or test", c.Run.Job.Workload)
 	}
 	return nil
 }
