@@ -21,9 +21,6 @@ import (
 // Scheme is the URL scheme of an address.
 const Scheme = "etcd"
 
-// IsAddress reports whether text is an etcd address and not a file name.
-func IsAddress(text string) bool { return strings.HasPrefix(text, Scheme+"://") }
-
 // Address is the location of a registry, with the client's credentials.
 type Address struct {
 	hosts         []string // HOST:PORT of each member, IPv6 in brackets
