@@ -67,8 +67,7 @@ func Open(addr string, log *slog.Logger) (*Watch, error) {
 		return &Watch{httpdebug.OpenRetrying(context.Background(), full, log)}, nil // Close ends it
 	}
 	monitor, err := httpdebug.Open(full, log)
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, is := errors.AsType[syscall.Errno](err); is {
 		err = errno
 	}
 	if err != nil {

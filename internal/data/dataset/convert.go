@@ -118,7 +118,7 @@ func convert(c *conversion, from, dir string, progress io.Writer) error {
 		}
 		return to.publish(c, target)
 	})
-	if fault := (*FileError)(nil); errors.As(err, &fault) {
+	if _, is := errors.AsType[*FileError](err); is {
 		return err // it names the file
 	} else if err != nil {
 		return fmt.Errorf("dataset: convert %s: %w", c.name, err)

@@ -110,8 +110,7 @@ func (c *Client) rejectedCertificate(ctx context.Context, err error) error {
 		_ = conn.SetReadDeadline(end)
 		_, err = conn.Read(make([]byte, 1))
 	}
-	var plain tls.RecordHeaderError
-	if errors.As(err, &plain) {
+	if _, is := errors.AsType[tls.RecordHeaderError](err); is {
 		return perdure.Usagef("the job at %s does not use keys; remove --keys", c.addr)
 	}
 	if why := c.ring.RejectedCertificate(err); why != nil {

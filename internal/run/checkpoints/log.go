@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -118,25 +119,16 @@ func (p *LogLocation) streams(
 	if err == nil && known != nil {
 		all, err = known.check(all)
 	}
-	some := onlyStreams(all, func(s updatelog.Stream) bool { return p.Job == "" || s.Job == p.Job })
+	some := slices.DeleteFunc(all, func(s updatelog.Stream) bool { return p.Job != "" && s.Job != p.Job })
 	if err == nil && len(some) == 0 {
 		err = fmt.Errorf("this log has no streams for %s", cmp.Or(p.Job, "any job"))
 	}
 	return some, err
 }
 
-// streamsOf returns the streams of a job.
+// streamsOf returns the streams of a job, and overwrites the list.
 func streamsOf(streams []updatelog.Stream, job string) []updatelog.Stream {
-	return onlyStreams(streams, func(s updatelog.Stream) bool { return s.Job == job })
-}
-
-func onlyStreams(streams []updatelog.Stream, wanted func(updatelog.Stream) bool) (some []updatelog.Stream) {
-	for _, s := range streams {
-		if wanted(s) {
-			some = append(some, s)
-		}
-	}
-	return some
+	return slices.DeleteFunc(streams, func(s updatelog.Stream) bool { return s.Job != job })
 }
 
 // logVerifyResult is the JSON output of VerifyLog for a stream.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ func DumpLog(ctx context.Context, out io.Writer, p LogLocation, part LogSelectio
 	if err != nil {
 		return err
 	}
-	streams = onlyStreams(streams, func(s updatelog.Stream) bool { return s.Shard == part.Shard })
+	streams = slices.DeleteFunc(streams, func(s updatelog.Stream) bool { return s.Shard != part.Shard })
 	switch {
 	case len(streams) == 0:
 		err = perdure.Usagef("this log has no shard %d; see perdure log verify", part.Shard)

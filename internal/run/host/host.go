@@ -266,7 +266,7 @@ func (h *Host) lockDir() (release func(), err error) {
 	}
 	who := fmt.Sprintf("pid %d since %s", os.Getpid(), time.Now().UTC().Format(time.RFC3339))
 	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(h.Dir, "lock")), who)
-	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
+	if locked, is := errors.AsType[*disk.LockedError](err); is {
 		return nil, perdure.Usagef("another host uses %s: %s; choose another --dir", h.Dir, locked.Holder)
 	}
 	if err != nil {

@@ -86,7 +86,7 @@ func save(f File) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return perdure.Usagef("directory %s does not exist", filepath.Dir(f.Name))
 	}
-	if at := (*os.PathError)(nil); errors.As(err, &at) {
+	if at, is := errors.AsType[*os.PathError](err); is {
 		return perdure.Usagef("cannot write %s: %w", f.Name, at.Err)
 	}
 	return err

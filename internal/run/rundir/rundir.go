@@ -149,8 +149,7 @@ func (d *Dir) releaseLock() error {
 func Reopen(path string) (*Dir, error) {
 	d := &Dir{path: path}
 	if err := d.acquireLock(); err != nil {
-		var locked *disk.LockedError
-		if errors.As(err, &locked) {
+		if locked, is := errors.AsType[*disk.LockedError](err); is {
 			return nil, perdure.Usagef("another process uses %s: %s", path, holderOf(locked))
 		}
 		return nil, dirError(path, err)
@@ -212,8 +211,7 @@ func dirError(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return perdure.Usagef("another run has just started in %s; choose another directory for the run", path)
 	}
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, is := errors.AsType[*fs.PathError](err); is {
 		err = at.Err
 	}
 	return perdure.Usagef("cannot write to %s: %w; choose another directory for the run", path, err)

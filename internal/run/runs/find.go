@@ -78,7 +78,7 @@ func runDirsIn(dir string, deep int) (found []string, err error) {
 
 // cause returns the operating system's error with the path.
 func cause(err error) error {
-	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+	if at, is := errors.AsType[*fs.PathError](err); is {
 		return fmt.Errorf("%s: %w", at.Path, at.Err)
 	}
 	return err

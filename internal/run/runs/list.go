@@ -43,8 +43,7 @@ func (r *Run) Line() Line {
 	job := &r.Settings.Job
 	l := Line{Folder: r.Folder, State: r.State, Clock: r.Clock}
 	if !r.Began.IsZero() {
-		at := r.Began.UTC()
-		l.Began = &at
+		l.Began = new(r.Began.UTC())
 	}
 	if r.Problem != nil {
 		l.Problem = humanize.ErrorText(r.Problem)

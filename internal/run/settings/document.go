@@ -47,7 +47,7 @@ type Entry struct {
 // ReadDocument reads the document in a regular file.
 func ReadDocument(path string) (Node, error) {
 	text, err := readDocument(path)
-	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+	if pe, is := errors.AsType[*fs.PathError](err); is {
 		err = pe.Err // without the path and the name of the system call
 	}
 	if err != nil {

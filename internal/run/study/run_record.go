@@ -104,7 +104,7 @@ func hold(dir string) (io.Closer, error) {
 	}
 	who := fmt.Sprintf("pid %d", os.Getpid())
 	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(dir, lockName)), who)
-	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
+	if locked, is := errors.AsType[*disk.LockedError](err); is {
 		return nil, perdure.Usagef("another study is running in %s (%s); wait until it has ended, or choose another "+
 			"directory with --out", dir, locked.Holder)
 	}

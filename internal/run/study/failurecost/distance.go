@@ -130,16 +130,14 @@ func (u *twin) setBounds(tr *Trial, distances []float64, strike string) error {
 		if err != nil {
 			return err
 		}
-		most++ // allow for rounding
-		tr.Bound = &most
+		tr.Bound = new(most + 1) // allow for rounding
 	}
 	if u.rate > 0 && u.rate < 1 {
 		b, err := itercost.NewBound(u.rate, start, all)
 		if err != nil {
 			return err
 		}
-		neat := b.SimpleCost()
-		tr.SimpleBound = &neat
+		tr.SimpleBound = new(b.SimpleCost())
 	}
 	return nil
 }
