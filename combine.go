@@ -30,8 +30,7 @@ func ParseCombine(s string) (Combine, error) {
 	case CombineSum, CombineMean, CombineWeighted:
 		return c, nil
 	}
-	return CombineEach, fmt.Errorf("%w: unknown combine mode %q; choose each, sum, mean or weighted",
-		ErrUsage, s)
+	return CombineEach, Usagef("unknown combine mode %q; choose each, sum, mean or weighted", s)
 }
 
 // String returns c in the form that ParseCombine accepts.
@@ -63,8 +62,8 @@ func ValidateWeight(w float64) error {
 	if w > 0 && w <= MaxWeight {
 		return nil
 	}
-	return fmt.Errorf("%w: invalid update weight %v; choose a number > 0 and ≤ %g, for example the number of examples "+
-		"or tokens that the update covers", ErrUsage, w, MaxWeight)
+	return Usagef("invalid update weight %v; choose a number > 0 and ≤ %g, for example the number of examples or "+
+		"tokens that the update covers", w, MaxWeight)
 }
 
 // validateCombine returns an error if t.Combine is invalid for this table.
@@ -76,9 +75,8 @@ func (t TableSpec) validateCombine() error {
 		return fmt.Errorf("table %s: %w", t.Name, err)
 	}
 	if !t.Consistency.TwoStep() {
-		return fmt.Errorf("%w: table %s: combine %s does not work with %s, because only bsp waits for every slot's "+
-			"update in each clock; choose bsp for the table, or combine each", ErrUsage, t.Name, t.Combine,
-			t.Consistency)
+		return Usagef("table %s: combine %s does not work with %s, because only bsp waits for every slot's update in "+
+			"each clock; choose bsp for the table, or combine each", t.Name, t.Combine, t.Consistency)
 	}
 	return nil
 }

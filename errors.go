@@ -1,6 +1,9 @@
 package perdure
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrRolledBack is returned by Get, Inc and other calls of a worker from a rollback of the job until the worker
@@ -43,6 +46,11 @@ var (
 	// ErrUsage wraps every error in the user's input: flags, configuration and API arguments.
 	ErrUsage = errors.New("perdure: usage")
 )
+
+// Usagef returns an error that wraps ErrUsage, formatted like fmt.Errorf. Name the offending value and a remedy.
+func Usagef(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...)
+}
 
 type doneError struct{}
 

@@ -93,18 +93,18 @@ func (j JobSpec) Validate() error {
 		most  int
 	}{{"workers", j.Slots, MaxSlots}, {"servers", j.Servers, MaxServers}, {"shards", j.Shards, 65536}} {
 		if n.value < 1 || n.value > n.most {
-			return fmt.Errorf("%w: invalid number of %s %d; choose 1 to %d", ErrUsage, n.name, n.value, n.most)
+			return Usagef("invalid number of %s %d; choose 1 to %d", n.name, n.value, n.most)
 		}
 	}
 	if j.Servers > j.Shards {
-		return fmt.Errorf("%w: %d servers are too many for %d shards; use at least as many shards as servers", ErrUsage,
-			j.Servers, j.Shards)
+		return Usagef("%d servers are too many for %d shards; use at least as many shards as servers", j.Servers,
+			j.Shards)
 	}
 	if j.Clocks < 0 {
-		return fmt.Errorf("%w: invalid number of clocks %d; choose at least 1", ErrUsage, j.Clocks)
+		return Usagef("invalid number of clocks %d; choose at least 1", j.Clocks)
 	}
 	if sum, err := hex.DecodeString(j.Init); err != nil || len(sum) != 0 && len(sum) != sha256.Size {
-		return fmt.Errorf("%w: init %q is not the SHA-256 hash of a model", ErrUsage, j.Init)
+		return Usagef("init %q is not the SHA-256 hash of a model", j.Init)
 	}
 	if err := j.Seal.Validate(); err != nil {
 		return err
@@ -116,27 +116,26 @@ func (j JobSpec) Validate() error {
 		return err
 	}
 	if j.SuspendMs < 0 || j.SuspendMs > 0 && j.TwoStep(nil) {
-		return fmt.Errorf("%w: invalid suspend time of %d ms; choose 0 or more; with bsp it must be 0, because bsp "+
-			"waits for every worker", ErrUsage, j.SuspendMs)
+		return Usagef("invalid suspend time of %d ms; choose 0 or more; with bsp it must be 0, because bsp waits for "+
+			"every worker", j.SuspendMs)
 	}
 	if j.TakeOverMs < 0 || j.TakeOverMs > 0 && j.NoReplace {
-		return fmt.Errorf("%w: invalid take-over time of %d ms; choose 0 or more; if servers are not replaced it "+
-			"must be 0, because the others then take over immediately", ErrUsage, j.TakeOverMs)
+		return Usagef("invalid take-over time of %d ms; choose 0 or more; if servers are not replaced it must be 0, "+
+			"because the others then take over immediately", j.TakeOverMs)
 	}
 	if _, err := ParseRecovery(j.Recovery.String()); err != nil {
 		return err
 	}
 	if !(j.MTBF >= 0) || math.IsInf(j.MTBF, 0) || j.MTBF > 0 && !j.Recovery.Auto {
-		return fmt.Errorf("%w: invalid mean time between failures: %v s with recovery %s; choose a time > 0, and "+
-			"checkpoint:auto or resend:auto, which derive the checkpoint interval from it", ErrUsage,
-			j.MTBF, j.Recovery)
+		return Usagef("invalid mean time between failures: %v s with recovery %s; choose a time > 0, and "+
+			"checkpoint:auto or resend:auto, which derive the checkpoint interval from it", j.MTBF, j.Recovery)
 	}
 	if err := j.validateOutage(); err != nil {
 		return err
 	}
 	if n := max(1, j.Recovery.Replicas); n > j.Servers {
-		return fmt.Errorf("%w: %s keeps each shard on %d servers, but the job has only %d; use at least %d servers, "+
-			"or a shorter chain", ErrUsage, j.Recovery, n, j.Servers, n)
+		return Usagef("%s keeps each shard on %d servers, but the job has only %d; use at least %d servers, or a "+
+			"shorter chain", j.Recovery, n, j.Servers, n)
 	}
 	return nil
 }
@@ -147,7 +146,7 @@ func (j *JobSpec) validateModels() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.TableConsistency)) {
 		if !tableName.MatchString(name) {
-			return fmt.Errorf("%w: %q has a consistency model but is not a valid table name", ErrUsage, name)
+			return Usagef("%q has a consistency model but is not a valid table name", name)
 		}
 		if _, err := ParseConsistency(j.TableConsistency[name].String()); err != nil {
 			return fmt.Errorf("table %s: %w", name, err)
@@ -239,12 +238,12 @@ func (j *JobSpec) ClockMode(tables []TableSpec) ClockMode {
 // ValidateTable returns an error if the job cannot have the table.
 func (j *JobSpec) ValidateTable(t TableSpec) error {
 	if j.AtomicClocks && (t.Consistency.TwoStep() || t.Consistency.Kind == VAP) {
-		return fmt.Errorf("%w: table %s uses %s, which does not work in a job with atomic clocks; choose asp, ssp:S "+
-			"or essp:S", ErrUsage, t.Name, t.Consistency)
+		return Usagef("table %s uses %s, which does not work in a job with atomic clocks; choose asp, ssp:S or essp:S",
+			t.Name, t.Consistency)
 	}
 	if j.OnOutage.Continue && t.Consistency.TwoStep() {
-		return fmt.Errorf("%w: table %s uses bsp, but the job continues during outages, which bsp does not support; "+
-			"choose another model", ErrUsage, t.Name)
+		return Usagef("table %s uses bsp, but the job continues during outages, which bsp does not support; choose "+
+			"another model", t.Name)
 	}
 	return j.Recovery.ValidateTable(t)
 }
@@ -256,11 +255,10 @@ func (j *JobSpec) validateAtomic() error {
 	case !j.AtomicClocks:
 		return nil
 	case j.TwoStep(nil):
-		return fmt.Errorf("%w: atomic clocks have no effect under bsp, whose clocks are atomic already; omit "+
-			"--atomic-clocks", ErrUsage)
+		return Usagef("atomic clocks have no effect under bsp, whose clocks are atomic already; omit --atomic-clocks")
 	case vap(j.Consistency) || slices.ContainsFunc(models, vap):
-		return fmt.Errorf("%w: atomic clocks do not work with vap, which limits the updates that are on their way; "+
-			"choose asp, ssp:S or essp:S, or omit --atomic-clocks", ErrUsage)
+		return Usagef("atomic clocks do not work with vap, which limits the updates that are on their way; choose " +
+			"asp, ssp:S or essp:S, or omit --atomic-clocks")
 	}
 	return nil
 }

@@ -50,38 +50,34 @@ func ParseConsistency(s string) (Consistency, error) {
 	switch c.Kind {
 	case BSP, ASP:
 		if hasArg {
-			return Consistency{}, fmt.Errorf("%w: %s takes no number, got %q; write %s", ErrUsage, kind, s, kind)
+			return Consistency{}, Usagef("%s takes no number, got %q; write %s", kind, s, kind)
 		}
 		return c, nil
 	case SSP, ESSP:
 		if !hasArg {
-			return Consistency{}, fmt.Errorf(
-				"%w: %s needs a staleness in clocks; write %s:%d for the default, or another number", ErrUsage,
-				kind, kind, DefaultStaleness)
+			return Consistency{}, Usagef("%s needs a staleness in clocks; write %s:%d for the default, or another "+
+				"number", kind, kind, DefaultStaleness)
 		}
 		n, err := strconv.ParseInt(arg, 10, 32)
 		if err != nil || n < 0 {
-			return Consistency{}, fmt.Errorf(
-				"%w: staleness %q in %q is not a whole number ≥ 0; write, for example, %s:3", ErrUsage, arg, s, kind)
+			return Consistency{}, Usagef("staleness %q in %q is not a whole number ≥ 0; write, for example, %s:3", arg,
+				s, kind)
 		}
 		c.Staleness = Clock(n)
 		return c, nil
 	case VAP:
 		if !hasArg {
-			return Consistency{}, fmt.Errorf(
-				"%w: vap needs a bound in the units of the table's values, and has no default; write, for example, "+
-					"vap:0.5", ErrUsage)
+			return Consistency{}, Usagef("vap needs a bound in the units of the table's values, and has no default; " +
+				"write, for example, vap:0.5")
 		}
 		v, err := strconv.ParseFloat(arg, 64)
 		if err != nil || !(v > 0) || math.IsInf(v, 0) {
-			return Consistency{}, fmt.Errorf("%w: bound %q in %q is not a number > 0; write, for example, vap:0.5",
-				ErrUsage, arg, s)
+			return Consistency{}, Usagef("bound %q in %q is not a number > 0; write, for example, vap:0.5", arg, s)
 		}
 		c.Bound = v
 		return c, nil
 	}
-	return Consistency{}, fmt.Errorf("%w: unknown consistency model %q; choose bsp, ssp:S, essp:S, asp or vap:V",
-		ErrUsage, s)
+	return Consistency{}, Usagef("unknown consistency model %q; choose bsp, ssp:S, essp:S, asp or vap:V", s)
 }
 
 // String returns c in the form that ParseConsistency accepts.
@@ -107,17 +103,14 @@ func ParseModels(s string, usual Consistency) (others Consistency, tables map[st
 		}
 		switch _, twice := tables[name]; {
 		case item == "":
-			return usual, nil, fmt.Errorf("%w: empty item in %q; write a comma-separated list of MODEL or TABLE=MODEL",
-				ErrUsage, s)
+			return usual, nil, Usagef("empty item in %q; write a comma-separated list of MODEL or TABLE=MODEL", s)
 		case named && !tableName.MatchString(name):
-			return usual, nil, fmt.Errorf(
-				"%w: %q in %q does not start with a valid table name; write TABLE=MODEL, for example w=essp:3",
-				ErrUsage, item, s)
+			return usual, nil, Usagef("%q in %q does not start with a valid table name; write TABLE=MODEL, for "+
+				"example w=essp:3", item, s)
 		case twice:
-			return usual, nil, fmt.Errorf("%w: table %s has two models in %q; give only one", ErrUsage, name, s)
+			return usual, nil, Usagef("table %s has two models in %q; give only one", name, s)
 		case !named && alone != "":
-			return usual, nil, fmt.Errorf(
-				"%w: both %s and %s in %q apply to all other tables; write TABLE=%s for one of them", ErrUsage,
+			return usual, nil, Usagef("both %s and %s in %q apply to all other tables; write TABLE=%s for one of them",
 				alone, item, s, item)
 		}
 		c, err := ParseConsistency(model)
@@ -213,38 +206,34 @@ func ParseRecovery(s string) (Recovery, error) {
 	case (r.Kind == RecoverNone || r.Kind == RecoverStateless) && !hasArg && !more:
 		return r, nil
 	case r.Kind == RecoverCheckpoint && !hasArg:
-		return Recovery{}, fmt.Errorf(
-			"%w: checkpoint needs an interval in clocks; write, for example, checkpoint:20, or checkpoint:auto",
-			ErrUsage)
+		return Recovery{}, Usagef("checkpoint needs an interval in clocks; write, for example, checkpoint:20, or " +
+			"checkpoint:auto")
 	case r.Kind == RecoverResend && more && rest != "partial":
-		return Recovery{}, fmt.Errorf("%w: only partial may follow %s in %q; write, for example, resend:20, or "+
-			"resend:20,partial", ErrUsage, first, s)
+		return Recovery{}, Usagef("only partial may follow %s in %q; write, for example, resend:20, or "+
+			"resend:20,partial", first, s)
 	case r.Kind == RecoverResend && !hasArg:
 		r.Auto, r.Partial = true, more
 		return r, nil
 	case r.Kind == RecoverCheckpoint || r.Kind == RecoverResend:
 		if err := r.parseInterval(arg); err != nil {
-			return Recovery{}, fmt.Errorf(
-				"%w: interval %q in %q is not a whole number ≥ 1; write, for example, %s:20, or %s:auto", ErrUsage, arg,
-				s, kind, kind)
+			return Recovery{}, Usagef("interval %q in %q is not a whole number ≥ 1; write, for example, %s:20, or "+
+				"%s:auto", arg, s, kind, kind)
 		}
 		if r.Partial = more && r.Kind == RecoverResend; r.Partial {
 			return r, nil
 		}
 		if more && rest != "async" {
-			return Recovery{}, fmt.Errorf(
-				"%w: unknown option %q in %q; only async may follow %s; for a chain with checkpoints write the "+
-					"chain first, for example chain:2,checkpoint:20", ErrUsage, rest, s,
-				first)
+			return Recovery{}, Usagef("unknown option %q in %q; only async may follow %s; for a chain with "+
+				"checkpoints write the chain first, for example chain:2,checkpoint:20", rest, s, first)
 		}
 		r.Async = more
 		return r, nil
 	case r.Kind == RecoverChain:
 		return parseChain(s, arg, rest, more)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, "+
+	return Recovery{}, Usagef("unknown recovery strategy %q; choose none, checkpoint:C, resend:C, chain:N, "+
 		"chain:N,async, chain:N,every:K, chain:N,checkpoint:C, stateless or scar:C,R,SELECTOR (checkpoint:C may be "+
-		"followed by ,async and resend:C by ,partial; C may be auto)", ErrUsage, s)
+		"followed by ,async and resend:C by ,partial; C may be auto)", s)
 }
 
 // parseInterval parses the number of clocks between checkpoints, or "auto".
@@ -272,9 +261,8 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 	r := Recovery{Kind: RecoverChain}
 	n, err := strconv.ParseInt(replicas, 10, 32)
 	if err != nil || n < 2 {
-		return Recovery{}, fmt.Errorf(
-			"%w: %q has an invalid number of replicas %q; a chain needs 2 or more, each on its own server; write, "+
-				"for example, chain:2", ErrUsage, s, replicas)
+		return Recovery{}, Usagef("%q has an invalid number of replicas %q; a chain needs 2 or more, each on its own "+
+			"server; write, for example, chain:2", s, replicas)
 	}
 	r.Replicas = int(n)
 	option, word, every, periodic := rest, "", "", false
@@ -300,12 +288,11 @@ func parseChain(s, replicas, rest string, more bool) (Recovery, error) {
 		if err == nil {
 			return r, nil
 		}
-		return Recovery{}, fmt.Errorf(
-			"%w: interval %q in %q is not a whole number ≥ 1; write, for example, chain:%d,%s:100", ErrUsage, every, s,
-			r.Replicas, word)
+		return Recovery{}, Usagef("interval %q in %q is not a whole number ≥ 1; write, for example, chain:%d,%s:100",
+			every, s, r.Replicas, word)
 	}
-	return Recovery{}, fmt.Errorf("%w: unknown chain option %q in %q; write async, every:K or checkpoint:C "+
-		"after the comma", ErrUsage, rest, s)
+	return Recovery{}, Usagef("unknown chain option %q in %q; write async, every:K or checkpoint:C after the comma",
+		rest, s)
 }
 
 // twoOptions returns the error for a chain with more than one of its options. Checkpoints exclude early
@@ -319,13 +306,12 @@ func twoOptions(s, rest string, replicas int) error {
 		saves = saves || strings.HasPrefix(o, string(RecoverCheckpoint)+":")
 	}
 	if eager && saves {
-		return fmt.Errorf("%w: %q combines checkpoints with a chain that may lose acknowledged updates, but a "+
-			"checkpoint must contain all of them; use, for example, chain:%d,checkpoint:100, or "+
-			"chain:%d,checkpoint:100,async, which differs only in not waiting for checkpoints to be written",
-			ErrUsage, s, replicas, replicas)
+		return Usagef("%q combines checkpoints with a chain that may lose acknowledged updates, but a checkpoint "+
+			"must contain all of them; use, for example, chain:%d,checkpoint:100, or chain:%d,checkpoint:100,async, "+
+			"which differs only in not waiting for checkpoints to be written", s, replicas, replicas)
 	}
-	return fmt.Errorf("%w: %q has %d options after the chain; write only one of async, every:K and checkpoint:C",
-		ErrUsage, s, len(options))
+	return Usagef("%q has %d options after the chain; write only one of async, every:K and checkpoint:C", s,
+		len(options))
 }
 
 // String returns r in the form that ParseRecovery accepts.

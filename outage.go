@@ -36,13 +36,12 @@ func ParseOnOutage(s string) (OnOutage, error) {
 	case kind == "continue":
 		n, err := strconv.ParseInt(arg, 10, 32)
 		if err != nil || n < 1 {
-			return OnOutage{}, fmt.Errorf(
-				"%w: number of clocks %q in %q is not a whole number ≥ 1; write, for example, continue:%d",
-				ErrUsage, arg, s, DefaultOutageClocks)
+			return OnOutage{}, Usagef("number of clocks %q in %q is not a whole number ≥ 1; write, for example, "+
+				"continue:%d", arg, s, DefaultOutageClocks)
 		}
 		return OnOutage{Continue: true, Clocks: Clock(n)}, nil
 	}
-	return OnOutage{}, fmt.Errorf("%w: unknown outage policy %q; choose wait, continue or continue:CLOCKS", ErrUsage, s)
+	return OnOutage{}, Usagef("unknown outage policy %q; choose wait, continue or continue:CLOCKS", s)
 }
 
 // String returns o in the form that ParseOnOutage accepts.
@@ -106,22 +105,19 @@ func (s StaleScale) AppliesTo(r Rule) bool {
 func (j *JobSpec) validateOutage() error {
 	switch {
 	case j.OutageRows != "" && j.OutageRows != RowsFrozen && j.OutageRows != RowsApply:
-		return fmt.Errorf("%w: unknown mode %q for rows during an outage; choose frozen or apply", ErrUsage,
-			j.OutageRows)
+		return Usagef("unknown mode %q for rows during an outage; choose frozen or apply", j.OutageRows)
 	case !slices.Contains([]StaleScale{"", ScaleNone, ScaleInverse, ScalePaper, ScaleAverage}, j.StaleScale):
-		return fmt.Errorf("%w: unknown scaling %q for stale updates; choose none, inverse, paper or average", ErrUsage,
-			j.StaleScale)
+		return Usagef("unknown scaling %q for stale updates; choose none, inverse, paper or average", j.StaleScale)
 	case j.OutageBytes < 0:
-		return fmt.Errorf("%w: invalid outage queue of %d bytes; choose at least 1", ErrUsage, j.OutageBytes)
+		return Usagef("invalid outage queue of %d bytes; choose at least 1", j.OutageBytes)
 	case j.OnOutage.Continue && j.OnOutage.Clocks < 1:
-		return fmt.Errorf("%w: invalid on-outage continue for %d clocks; choose at least 1", ErrUsage,
-			j.OnOutage.Clocks)
+		return Usagef("invalid on-outage continue for %d clocks; choose at least 1", j.OnOutage.Clocks)
 	case !j.OnOutage.Continue:
 		return nil
 	case j.TwoStep(nil):
-		return fmt.Errorf("%w: on-outage continue does not work with bsp: a bsp clock reads all slots' updates of the "+
-			"previous clock and ends only when all shards have staged it, including unavailable ones; choose "+
-			"--on-outage wait, or asp, ssp:S, essp:S or vap:V with recovery resend or stateless", ErrUsage)
+		return Usagef("on-outage continue does not work with bsp: a bsp clock reads all slots' updates of the " +
+			"previous clock and ends only when all shards have staged it, including unavailable ones; choose " +
+			"--on-outage wait, or asp, ssp:S, essp:S or vap:V with recovery resend or stateless")
 	}
 	return nil
 }

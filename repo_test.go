@@ -37,7 +37,7 @@ var importRanks = map[string]int{
 	// Pure cores.
 	"internal/core/consistency":     2,
 	"internal/core/placement":       1,
-	"internal/core/availability":    0,
+	"internal/core/availability":    0, // apart from failuredetector, which worker must not reach
 	"internal/core/chain":           4,
 	"internal/core/membership":      3,
 	"internal/core/recovery":        2,
@@ -77,7 +77,7 @@ var importRanks = map[string]int{
 	"internal/proc/httpdebug":   0,
 	"internal/proc/logauth":     2,
 	"internal/proc/hooks":       4,
-	"internal/proc/statestore":  4,
+	"internal/proc/statestore":  4, // only for worker, which it would fill up to its limit; store has no retries
 
 	// Building blocks of commands, and the commands.
 	"internal/run/rundir":      2,

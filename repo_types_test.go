@@ -19,7 +19,7 @@ const (
 // ceilings lists the exceptions and their current sizes, which may only decrease. Most of them must be split: see
 // docs/architecture.md.
 var ceilings = map[string]int{
-	"lines internal/core/membership":        5290, // members, their failures, and the resulting decisions
+	"lines internal/core/membership":        5286, // members, their failures, and the resulting decisions
 	"fields ..JobSpec":                      27,   // the JSON form of a job
 	"methods internal/core/membership.Core": 44,   // one method per kind of message to the coordinator
 	"methods worker.Client":                 45,   // one method per operation of a program

@@ -1,7 +1,6 @@
 package perdure
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -92,7 +91,7 @@ func ParseRule(s string) (Rule, error) {
 	r := Rule{Kind: RuleKind(words[0])}
 	allowed, known := ruleSettings[r.Kind]
 	if !known {
-		return r, fmt.Errorf("%w: unknown update rule %q; choose %s", ErrUsage, words[0], ruleNames)
+		return r, Usagef("unknown update rule %q; choose %s", words[0], ruleNames)
 	}
 	for _, word := range words[1:] {
 		name, text, _ := strings.Cut(word, "=")
@@ -103,12 +102,11 @@ func ParseRule(s string) (Rule, error) {
 			}
 		}
 		if to == nil {
-			return r, fmt.Errorf("%w: rule %s has no setting %q", ErrUsage, r.Kind, name)
+			return r, Usagef("rule %s has no setting %q", r.Kind, name)
 		}
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || *to != 0 {
-			return r, fmt.Errorf("%w: invalid setting %q in rule %q; write each setting once, as %s=NUMBER", ErrUsage,
-				word, s, name)
+			return r, Usagef("invalid setting %q in rule %q; write each setting once, as %s=NUMBER", word, s, name)
 		}
 		*to = v
 	}
@@ -143,17 +141,17 @@ func (r Rule) RateAt(c Clock) float32 {
 func (r Rule) Validate() error {
 	allowed, known := ruleSettings[r.Kind]
 	if !known {
-		return fmt.Errorf("%w: unknown update rule %q; choose %s", ErrUsage, r.Kind, ruleNames)
+		return Usagef("unknown update rule %q; choose %s", r.Kind, ruleNames)
 	}
 	for _, s := range r.settings() {
 		v := *s.value
 		switch rounded := float64(float32(v)); {
 		case !allowed[s.name]:
 			if v != 0 {
-				return fmt.Errorf("%w: rule %s has no %s, got %v; leave it out", ErrUsage, r.Kind, s.name, v)
+				return Usagef("rule %s has no %s, got %v; leave it out", r.Kind, s.name, v)
 			}
 		case !s.fits(v) || !s.fits(rounded) || math.IsInf(rounded, 0):
-			return fmt.Errorf("%w: %s %v of rule %s is not %s", ErrUsage, s.name, v, r.Kind, s.must)
+			return Usagef("%s %v of rule %s is not %s", s.name, v, r.Kind, s.must)
 		}
 	}
 	if r.Kind == RuleAdd || r.Kind == RuleSet {
@@ -168,12 +166,12 @@ func (r Rule) validateSchedule() error {
 		return nil
 	case ScheduleStep:
 		if r.Every < 1 || !(r.Factor > 0) || r.Factor > 1 {
-			return fmt.Errorf("%w: schedule step needs every ≥ 1 and factor in (0, 1]; got every %d and factor %v",
-				ErrUsage, r.Every, r.Factor)
+			return Usagef("schedule step needs every ≥ 1 and factor in (0, 1]; got every %d and factor %v", r.Every,
+				r.Factor)
 		}
 		return nil
 	}
-	return fmt.Errorf("%w: unknown learning-rate schedule %q; choose const, sqrt or step", ErrUsage, r.Schedule)
+	return Usagef("unknown learning-rate schedule %q; choose const, sqrt or step", r.Schedule)
 }
 
 const ruleNames = "add, set, sgd, momentum, nesterov, adagrad, rowwise-adagrad, adam or ftrl"

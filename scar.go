@@ -30,16 +30,16 @@ const DefaultShare = 1.0 / 8
 // value. Under all other rules, a change of the state also changes the row. A transient table needs checkpoints.
 func (r Recovery) ValidateTable(t TableSpec) error {
 	if r.Kind == RecoverScar && r.Selector == SelectPriority && t.Rule.Kind == RuleFTRL {
-		return fmt.Errorf("%w: table %s: selector priority does not work with rule %s, whose rows do not reveal "+
-			"their distance from the saved value; choose round, random or used, for example scar:20,1/8,used", ErrUsage,
-			t.Name, t.Rule.Kind)
+		return Usagef("table %s: selector priority does not work with rule %s, whose rows do not reveal their "+
+			"distance from the saved value; choose round, random or used, for example scar:20,1/8,used", t.Name,
+			t.Rule.Kind)
 	}
 	kept := r.Kind == RecoverCheckpoint || r.Kind == RecoverResend && !r.Partial ||
 		r.Kind == RecoverChain && r.Checkpoints
 	if t.Transient && !kept {
-		return fmt.Errorf("%w: table %s is transient: the death of a worker rolls all back to a checkpoint, but "+
-			"recovery %s keeps none, or loses updates without a rollback; choose resend:C, checkpoint:C or "+
-			"chain:N,checkpoint:C", ErrUsage, t.Name, r)
+		return Usagef("table %s is transient: the death of a worker rolls all back to a checkpoint, but recovery %s "+
+			"keeps none, or loses updates without a rollback; choose resend:C, checkpoint:C or chain:N,checkpoint:C",
+			t.Name, r)
 	}
 	return nil
 }
@@ -56,17 +56,17 @@ func parseScar(s string) (Recovery, error) {
 	}
 	parts := strings.Split(args, ",")
 	if !more || len(parts) > 3 {
-		return Recovery{}, fmt.Errorf("%w: invalid recovery strategy %q; write %s", ErrUsage, s, scarForm)
+		return Recovery{}, Usagef("invalid recovery strategy %q; write %s", s, scarForm)
 	}
 	if err := r.parseInterval(parts[0]); err != nil {
-		return Recovery{}, fmt.Errorf("%w: interval %q in %q is not a whole number ≥ 1; write, for example, scar:20, "+
-			"or scar:auto", ErrUsage, parts[0], s)
+		return Recovery{}, Usagef("interval %q in %q is not a whole number ≥ 1; write, for example, scar:20, or "+
+			"scar:auto", parts[0], s)
 	}
 	if len(parts) > 1 {
 		share, ok := parseShare(parts[1])
 		if !ok {
-			return Recovery{}, fmt.Errorf("%w: share %q in %q is not a number > 0 and ≤ 1; write, for example, "+
-				"scar:20,1/8", ErrUsage, parts[1], s)
+			return Recovery{}, Usagef("share %q in %q is not a number > 0 and ≤ 1; write, for example, scar:20,1/8",
+				parts[1], s)
 		}
 		r.Share = share
 	}
@@ -74,8 +74,7 @@ func parseScar(s string) (Recovery, error) {
 		switch r.Selector = Selector(parts[2]); r.Selector {
 		case SelectPriority, SelectRound, SelectRandom, SelectUsed:
 		default:
-			return Recovery{}, fmt.Errorf("%w: unknown selector %q in %q; choose priority, round, random or used",
-				ErrUsage, parts[2], s)
+			return Recovery{}, Usagef("unknown selector %q in %q; choose priority, round, random or used", parts[2], s)
 		}
 	}
 	return r, nil

@@ -123,13 +123,11 @@ var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 // Validate returns an error if the table is invalid in a job with the given number of shards.
 func (t TableSpec) Validate(shards int) error {
 	if !tableName.MatchString(t.Name) {
-		return fmt.Errorf("%w: invalid table name %q; use 1 to 64 letters, digits, '_', '.' or '-', starting with a "+
-			"letter",
-			ErrUsage, t.Name)
+		return Usagef("invalid table name %q; use 1 to 64 letters, digits, '_', '.' or '-', starting with a letter",
+			t.Name)
 	}
 	if t.Dim < 1 || t.Dim > MaxDim {
-		return fmt.Errorf("%w: table %s: invalid dim %d; choose 1 to %d values per row", ErrUsage, t.Name, t.Dim,
-			MaxDim)
+		return Usagef("table %s: invalid dim %d; choose 1 to %d values per row", t.Name, t.Dim, MaxDim)
 	}
 	if err := t.validateRows(shards); err != nil {
 		return err
@@ -138,8 +136,8 @@ func (t TableSpec) Validate(shards int) error {
 		return err
 	}
 	if t.NonFinite != RefuseNonFinite && t.NonFinite != AllowNonFinite {
-		return fmt.Errorf("%w: table %s: unknown policy %q for NaN and Inf; choose allow, or leave it empty to "+
-			"reject them", ErrUsage, t.Name, t.NonFinite)
+		return Usagef("table %s: unknown policy %q for NaN and Inf; choose allow, or leave it empty to reject them",
+			t.Name, t.NonFinite)
 	}
 	if err := t.validateDistance(); err != nil {
 		return err
@@ -157,12 +155,12 @@ func (t TableSpec) Validate(shards int) error {
 		return err
 	}
 	if t.Transient && (t.Sparse || t.Rule.Kind != RuleSet || t.Combine == CombineEach) {
-		return fmt.Errorf("%w: table %s: all slots replace the rows of a transient table in each clock; make it "+
-			"dense, with rule set and combine sum, mean or weighted", ErrUsage, t.Name)
+		return Usagef("table %s: all slots replace the rows of a transient table in each clock; make it dense, with "+
+			"rule set and combine sum, mean or weighted", t.Name)
 	}
 	if r := t.Rule; t.Consistency.Kind == VAP && (r.Kind != RuleAdd && r.Kind != RuleSGD || r.Decay != 0) {
-		return fmt.Errorf("%w: table %s: vap bounds the effect of updates on rows, which is known in advance only for "+
-			"rules add and sgd without weight decay; choose one of these rules, or another model", ErrUsage, t.Name)
+		return Usagef("table %s: vap bounds the effect of updates on rows, which is known in advance only for rules "+
+			"add and sgd without weight decay; choose one of these rules, or another model", t.Name)
 	}
 	return nil
 }
@@ -172,14 +170,14 @@ func (t TableSpec) validateDistance() error {
 	kinds := []Distance{DistanceL2, DistanceTV, DistanceLabels, DistanceNone}
 	switch {
 	case !slices.Contains(kinds, t.Distance):
-		return fmt.Errorf("%w: table %s: unknown distance %q; choose tv, labels or none, or leave it empty for the "+
-			"Euclidean one", ErrUsage, t.Name, t.Distance)
+		return Usagef("table %s: unknown distance %q; choose tv, labels or none, or leave it empty for the Euclidean "+
+			"one", t.Name, t.Distance)
 	case t.Distance == DistanceTV && t.Rule.Kind != RuleAdd:
-		return fmt.Errorf("%w: table %s: distance tv compares counts, which rule %s does not keep; use rule add",
-			ErrUsage, t.Name, t.Rule.Kind)
+		return Usagef("table %s: distance tv compares counts, which rule %s does not keep; use rule add", t.Name,
+			t.Rule.Kind)
 	case t.Distance == DistanceLabels && t.Rule.Kind != RuleSet:
-		return fmt.Errorf("%w: table %s: distance labels compares labels, which rule %s does not keep; use rule set",
-			ErrUsage, t.Name, t.Rule.Kind)
+		return Usagef("table %s: distance labels compares labels, which rule %s does not keep; use rule set", t.Name,
+			t.Rule.Kind)
 	}
 	return nil
 }
@@ -189,8 +187,8 @@ func (t TableSpec) validateEncoding() error {
 	why := ""
 	switch kinds := []Encoding{EncodingFloat32, EncodingBF16, EncodingInt8, Encoding2Bit}; {
 	case !slices.Contains(kinds, t.Encoding):
-		return fmt.Errorf("%w: table %s: unknown encoding %q; choose bf16, int8 or 2bit, or leave it empty for float32",
-			ErrUsage, t.Name, t.Encoding)
+		return Usagef("table %s: unknown encoding %q; choose bf16, int8 or 2bit, or leave it empty for float32", t.Name,
+			t.Encoding)
 	case t.Encoding == EncodingFloat32:
 		return nil
 	case t.Rule.Kind == RuleSet:
@@ -204,44 +202,39 @@ func (t TableSpec) validateEncoding() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: table %s: encoding %s rounds updates, but %s; use float32", ErrUsage, t.Name, t.Encoding,
-		why)
+	return Usagef("table %s: encoding %s rounds updates, but %s; use float32", t.Name, t.Encoding, why)
 }
 
 func (t TableSpec) validateRows(shards int) error {
 	if t.Shard < 0 || int(t.Shard) >= shards || t.Shard > 0 && !t.Whole {
-		return fmt.Errorf("%w: table %s: invalid shard %d; leave it at 0: the coordinator picks the shard for a "+
-			"table that is kept whole, and every other table is spread across all %d shards",
-			ErrUsage, t.Name, t.Shard, shards)
+		return Usagef("table %s: invalid shard %d; leave it at 0: the coordinator picks the shard for a table that "+
+			"is kept whole, and every other table is spread across all %d shards", t.Name, t.Shard, shards)
 	}
 	if t.Sparse {
 		if t.Whole {
-			return fmt.Errorf("%w: table %s: a sparse table is spread across all shards and cannot be kept whole; "+
-				"remove Whole, or make the table dense", ErrUsage, t.Name)
+			return Usagef("table %s: a sparse table is spread across all shards and cannot be kept whole; remove "+
+				"Whole, or make the table dense", t.Name)
 		}
 		if t.Rows != 0 {
-			return fmt.Errorf("%w: table %s: a sparse table has no fixed number of rows, but got %d; leave the number "+
-				"out",
-				ErrUsage,
+			return Usagef("table %s: a sparse table has no fixed number of rows, but got %d; leave the number out",
 				t.Name, t.Rows)
 		}
 		if t.Evict < 0 || t.Evict > math.MaxInt32 {
-			return fmt.Errorf("%w: table %s: invalid eviction after %d clocks; choose 0 (never) to %d", ErrUsage,
-				t.Name, t.Evict, math.MaxInt32)
+			return Usagef("table %s: invalid eviction after %d clocks; choose 0 (never) to %d", t.Name, t.Evict,
+				math.MaxInt32)
 		}
 		return nil
 	}
 	switch {
 	case t.Rows < 1:
-		return fmt.Errorf("%w: table %s: invalid number of rows %d; choose at least 1, or set Sparse", ErrUsage, t.Name,
-			t.Rows)
+		return Usagef("table %s: invalid number of rows %d; choose at least 1, or set Sparse", t.Name, t.Rows)
 	case t.Rows > math.MaxInt64/4/int64(t.Dim):
-		return fmt.Errorf("%w: table %s: %d rows × %d is too large to address", ErrUsage, t.Name, t.Rows, t.Dim)
+		return Usagef("table %s: %d rows × %d is too large to address", t.Name, t.Rows, t.Dim)
 	case int64(shards) > t.Rows && !t.Whole:
-		return fmt.Errorf("%w: %d shards are too many for table %s of %d rows; use at most as many shards as rows, "+
-			"or keep the table whole", ErrUsage, shards, t.Name, t.Rows)
+		return Usagef("%d shards are too many for table %s of %d rows; use at most as many shards as rows, or keep "+
+			"the table whole", shards, t.Name, t.Rows)
 	case t.Evict != 0:
-		return fmt.Errorf("%w: table %s: only sparse tables evict rows", ErrUsage, t.Name)
+		return Usagef("table %s: only sparse tables evict rows", t.Name)
 	}
 	return nil
 }
@@ -251,15 +244,13 @@ func (t TableSpec) validateInit() error {
 	case "", InitZeros:
 	case InitUniform, InitNormal:
 		if t.Rule.Kind == RuleFTRL {
-			return fmt.Errorf("%w: table %s: rule ftrl computes a row from its state alone; use the initializer zeros",
-				ErrUsage, t.Name)
+			return Usagef("table %s: rule ftrl computes a row from its state alone; use the initializer zeros", t.Name)
 		}
 	default:
-		return fmt.Errorf("%w: table %s: unknown initializer %q; choose zeros, uniform or normal", ErrUsage, t.Name,
-			t.Init.Kind)
+		return Usagef("table %s: unknown initializer %q; choose zeros, uniform or normal", t.Name, t.Init.Kind)
 	}
 	if math.IsNaN(t.Init.Scale) || math.IsInf(t.Init.Scale, 0) || t.Init.Scale < 0 {
-		return fmt.Errorf("%w: table %s: initial scale %v is not a finite number ≥ 0", ErrUsage, t.Name, t.Init.Scale)
+		return Usagef("table %s: initial scale %v is not a finite number ≥ 0", t.Name, t.Init.Scale)
 	}
 	return nil
 }

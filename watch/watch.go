@@ -61,15 +61,13 @@ func Open(addr string, log *slog.Logger) (*Watch, error) {
 	}
 	full, err := httpdebug.Loopback(addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: watch: invalid address %q; write HOST:PORT, for example 127.0.0.1:9464",
-			perdure.ErrUsage, addr)
+		return nil, perdure.Usagef("watch: invalid address %q; write HOST:PORT, for example 127.0.0.1:9464", addr)
 	}
 	if given {
 		return &Watch{httpdebug.OpenRetrying(context.Background(), full, log)}, nil // Close ends it
 	}
 	monitor, err := httpdebug.Open(full, log)
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, is := errors.AsType[syscall.Errno](err); is {
 		err = errno
 	}
 	if err != nil {

@@ -32,8 +32,7 @@ func (d *dashboardFlag) Decode(ctx *kong.DecodeContext) error {
 	text, _ := t.Value.(string)
 	_, _, err := net.SplitHostPort(text)
 	if _, digits := strconv.Atoi(text); t.Type == kong.UntypedToken && digits == nil {
-		return fmt.Errorf("%w: %s is a port without a host; write --dashboard 127.0.0.1:%s", perdure.ErrUsage, text,
-			text)
+		return perdure.Usagef("%s is a port without a host; write --dashboard 127.0.0.1:%s", text, text)
 	}
 	if t.Type == kong.FlagValueToken || t.Type == kong.UntypedToken && err == nil {
 		*d = dashboardFlag(ctx.Scan.Pop().String())
@@ -53,7 +52,7 @@ type dashboardCmd struct {
 func (c *dashboardCmd) Run(ctx context.Context) error {
 	s, err := settings.Read(filepath.Join(c.Folder, rundir.RunFile))
 	if err != nil {
-		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return perdure.Usagef("%w", err)
 	}
 	switch holder, err := rundir.CheckEnded(c.Folder); {
 	case errors.Is(err, rundir.ErrRunning):
@@ -78,8 +77,8 @@ func (c *dashboardCmd) Run(ctx context.Context) error {
 func (c *dashboardCmd) printLink(holder string) error {
 	link, err := disk.ReadRegular(filepath.Join(c.Folder, dashboard.LinkFile), settings.MaxDocumentBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: the run in %s has no dashboard: it was started without --dashboard, and is still "+
-			"running (%s); perdure status shows its state", perdure.ErrUsage, c.Folder, holder)
+		return perdure.Usagef("the run in %s has no dashboard: it was started without --dashboard, and is still "+
+			"running (%s); perdure status shows its state", c.Folder, holder)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot read the link to the dashboard: %w", humanize.Cause(err))

@@ -18,8 +18,7 @@ type drainCmd struct {
 
 func (c *drainCmd) Run(ctx context.Context) error {
 	if c.Notice < 0 || c.Notice > control.MaxNotice {
-		return fmt.Errorf("%w: invalid --notice %v; choose a time from 0 to %v", perdure.ErrUsage, c.Notice,
-			control.MaxNotice)
+		return perdure.Usagef("invalid --notice %v; choose a time from 0 to %v", c.Notice, control.MaxNotice)
 	}
 	client, err := c.client()
 	if err != nil {

@@ -23,7 +23,7 @@ var (
 // to run.
 func parseErrorText(app *kong.Application, err error) string {
 	node := app.Node
-	if p := (*kong.ParseError)(nil); errors.As(err, &p) && p.Context != nil {
+	if p, is := errors.AsType[*kong.ParseError](err); is && p.Context != nil {
 		node = helpTarget(p.Context)
 	}
 	text := hint(node, humanize.ErrorText(err))

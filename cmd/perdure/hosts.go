@@ -39,8 +39,8 @@ func (c *coordinatorCmd) Run(ctx context.Context) error {
 		}).Run(ctx)
 	}
 	if c.Job == "" || c.Dir == "" {
-		return fmt.Errorf("%w: a coordinator needs --job JOB.yaml, the job file (perdure init writes one), and "+
-			"--dir DIR, the directory for the job's state", perdure.ErrUsage)
+		return perdure.Usagef("a coordinator needs --job JOB.yaml, the job file (perdure init writes one), and --dir " +
+			"DIR, the directory for the job's state")
 	}
 	job, err := readJob(ctx, c.Job)
 	if err != nil {
@@ -61,7 +61,7 @@ var excludedForHosts = []string{"listen", "keys", "insecure", "out", "metrics", 
 func readJob(ctx context.Context, name string) (job host.Job, err error) {
 	text, err := disk.ReadRegular(name, settings.MaxDocumentBytes)
 	if err != nil {
-		return job, fmt.Errorf("%w: cannot read %s: %w", perdure.ErrUsage, name, humanize.Cause(err))
+		return job, perdure.Usagef("cannot read %s: %w", name, humanize.Cause(err))
 	}
 	job = host.Job{Name: name, Text: text}
 	doc, err := settings.ParseDocument(name, text)
@@ -93,7 +93,7 @@ func readJob(ctx context.Context, name string) (job host.Job, err error) {
 	}
 	k, err := parser.Parse(args)
 	if err != nil {
-		return job, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, name, err)
+		return job, perdure.Usagef("%s: %w", name, err)
 	}
 	job.Blame = f.blame
 	if command == "up" {

@@ -25,9 +25,7 @@ type initCmd struct {
 func (c *initCmd) Run(k *kong.Context) error {
 	if c.Schema {
 		if c.File != "" {
-			return fmt.Errorf("%w: --schema prints to standard output; remove %s and redirect the output",
-				perdure.ErrUsage,
-				c.File)
+			return perdure.Usagef("--schema prints to standard output; remove %s and redirect the output", c.File)
 		}
 		return humanize.JSON(stdout, schemaOf(k.Model.Node))
 	}
@@ -38,7 +36,7 @@ func (c *initCmd) Run(k *kong.Context) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("%w: %s already exists; choose another file or remove it", perdure.ErrUsage, name)
+		return perdure.Usagef("%s already exists; choose another file or remove it", name)
 	case err != nil:
 		return fmt.Errorf("cannot write %s: %w", name, humanize.Cause(err))
 	}

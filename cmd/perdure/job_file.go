@@ -114,7 +114,7 @@ func openJobFile(model *kong.Application, args []string) (*jobFile, error) {
 	if n := len(j.line.files); n == 0 {
 		return nil, nil
 	} else if n > 1 {
-		return nil, fmt.Errorf("%w: --file is given %d times; give it only once", perdure.ErrUsage, n)
+		return nil, perdure.Usagef("--file is given %d times; give it only once", n)
 	}
 	doc, err := settings.ReadDocument(j.line.files[0])
 	if err != nil {

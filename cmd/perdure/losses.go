@@ -31,7 +31,7 @@ func (c *lossesCmd) complete() (err error) {
 func lossesSettings(args []string) (s settings.Run, err error) {
 	var c cli
 	if _, err := newParser(context.Background(), &c).Parse(append([]string{"study", "losses"}, args...)); err != nil {
-		return s, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return s, perdure.Usagef("%w", err)
 	}
 	of := &c.Study.Loss
 	if err := of.complete(); err != nil {

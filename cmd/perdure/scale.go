@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/proc/control"
@@ -21,18 +20,16 @@ type scaleCmd struct {
 func (c *scaleCmd) Run(ctx context.Context) error {
 	switch {
 	case (c.Workers != 0) == (len(c.Leave) > 0):
-		return fmt.Errorf("%w: give either the number of workers or, with --leave, the slots that leave",
-			perdure.ErrUsage)
+		return perdure.Usagef("give either the number of workers or, with --leave, the slots that leave")
 	case c.Workers < 0 || c.Workers > perdure.MaxSlots:
-		return fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, c.Workers,
-			perdure.MaxSlots)
+		return perdure.Usagef("invalid number of workers %d; choose 1 to %d", c.Workers, perdure.MaxSlots)
 	case c.At != nil && *c.At < 1:
-		return fmt.Errorf("%w: invalid --at %d; choose a clock of at least 1", perdure.ErrUsage, *c.At)
+		return perdure.Usagef("invalid --at %d; choose a clock of at least 1", *c.At)
 	}
 	change := control.Scale{Workers: c.Workers}
 	for _, slot := range c.Leave {
 		if slot < 0 || slot >= perdure.MaxSlots {
-			return fmt.Errorf("%w: invalid slot %d; perdure status lists the slots", perdure.ErrUsage, slot)
+			return perdure.Usagef("invalid slot %d; perdure status lists the slots", slot)
 		}
 		change.Leave = append(change.Leave, perdure.Slot(slot))
 	}

@@ -126,7 +126,7 @@ func trainSettings(args []string) (s settings.Run, err error) {
 	parser := newParser(context.Background(), &c)
 	k, err := parser.Parse(append([]string{"train"}, args...))
 	if err != nil {
-		return s, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return s, perdure.Usagef("%w", err)
 	}
 	return c.Train.settings(k)
 }

@@ -43,8 +43,7 @@ func (u *upCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	if strings.TrimSpace(u.Exec) == "" && given(k)["exec"] {
-		return fmt.Errorf("%w: --exec is empty; give the command that starts your program, or omit it",
-			perdure.ErrUsage)
+		return perdure.Usagef("--exec is empty; give the command that starts your program, or omit it")
 	}
 	if u.Out == "" {
 		u.Out = filepath.Join("runs", "up-"+time.Now().Format("20060102-150405.000"))
@@ -128,7 +127,7 @@ type runTarget struct {
 func (t *runTarget) client() (*control.Client, error) {
 	if t.Named != "" {
 		if t.Run != "" {
-			return nil, fmt.Errorf("%w: the run is given twice; remove --run", perdure.ErrUsage)
+			return nil, perdure.Usagef("the run is given twice; remove --run")
 		}
 		t.Run = t.Named
 	}

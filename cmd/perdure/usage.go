@@ -99,10 +99,10 @@ func (u *usage) print(what string) error {
 	names := u.groups()
 	switch {
 	case len(names) == 0:
-		return fmt.Errorf("%w: the flags of this command have no groups; use --help", perdure.ErrUsage)
+		return perdure.Usagef("the flags of this command have no groups; use --help")
 	case !slices.Contains(names, what):
-		return fmt.Errorf("%w: unknown flag group %q; choose %s%s", perdure.ErrUsage, what,
-			strings.Join(names, ", "), settings.Suggest(what, names))
+		return perdure.Usagef("unknown flag group %q; choose %s%s", what, strings.Join(names, ", "),
+			settings.Suggest(what, names))
 	}
 	for _, g := range flagGroups {
 		if g.name == what {

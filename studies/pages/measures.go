@@ -158,14 +158,6 @@ func valueAt(p []float64, i int) float64 {
 	return p[i]
 }
 
-// atEnd returns the last value of a column.
-func atEnd(column string) measure {
-	return func(t *trial) float64 {
-		p := t.points(column)
-		return valueAt(p.Y, len(p.Y)-1)
-	}
-}
-
 // aboveMin returns the last value of a column minus its minimum.
 func aboveMin(column string) measure {
 	return func(t *trial) float64 {

@@ -486,7 +486,7 @@ func (c *cluster) check() error {
 		if !p.up || p.life != h.life || p.r == nil || p.since != h.since {
 			continue
 		}
-		if !p.r.HasState() {
+		if !p.r.hasState {
 			return fmt.Errorf("member %d has no state", h.server)
 		}
 		if uint64(len(p.applied)) != p.r.Applied() {

@@ -195,9 +195,6 @@ func (r *Log[E]) Committed() uint64 { return r.committed }
 // Applied returns the position of the last entry passed to Apply.
 func (r *Log[E]) Applied() uint64 { return r.applied }
 
-// HasState reports whether the replica has a state. A joiner has none before its snapshot.
-func (r *Log[E]) HasState() bool { return r.hasState }
-
 // Joined reports whether a joiner has caught up with the tail, which needs it for commitment from now on. It may become
 // the tail of the next epoch.
 func (r *Log[E]) Joined() bool { return r.joined }

@@ -232,7 +232,7 @@ func (c *cluster) String() string {
 
 func (p *process) String() string {
 	r := p.r
-	if !r.HasState() {
+	if !r.hasState {
 		return "joining, nothing yet"
 	}
 	role := "middle"

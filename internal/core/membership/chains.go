@@ -216,8 +216,7 @@ func (ch *chains) yielded(shard, leaver int) bool {
 // join makes a server start to copy a shard.
 func (ch *chains) join(shard, server int) {
 	next := ch.record.View.Shards[shard]
-	h := ch.record.Holder(server)
-	next.Joining = &h
+	next.Joining = new(ch.record.Holder(server))
 	ch.rec.changeShard(shard, next)
 	ch.rec.event("joining", shardTarget(shard), "server:%d starts copying shard %d", server, shard)
 }

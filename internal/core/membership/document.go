@@ -147,8 +147,7 @@ func sameShard(a, b *protocol.ShardView) bool {
 func ownShard(s protocol.ShardView) protocol.ShardView {
 	s.Followers, s.Base, s.Saved = slices.Clone(s.Followers), slices.Clone(s.Base), slices.Clone(s.Saved)
 	if s.Joining != nil {
-		joining := *s.Joining
-		s.Joining = &joining
+		s.Joining = new(*s.Joining)
 	}
 	return s
 }

@@ -2,7 +2,6 @@ package membership
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -25,10 +24,10 @@ type Change struct {
 // scaledTo returns the change after which the given number of slots participate: the last to join leave first.
 func scaledTo(slots []protocol.SlotView, workers int, at perdure.Clock) (Change, error) {
 	if workers < 1 {
-		return Change{}, fmt.Errorf("%w: too few workers (%d); at least one must remain", perdure.ErrUsage, workers)
+		return Change{}, perdure.Usagef("too few workers (%d); at least one must remain", workers)
 	}
 	if workers > perdure.MaxSlots {
-		return Change{}, fmt.Errorf("%w: %d workers; a job has at most %d", perdure.ErrUsage, workers, perdure.MaxSlots)
+		return Change{}, perdure.Usagef("%d workers; a job has at most %d", workers, perdure.MaxSlots)
 	}
 	var stay []perdure.Slot
 	for i := range slots {
@@ -68,8 +67,8 @@ func (ch *Change) Apply(slots []protocol.SlotView, at, reusable perdure.Clock) (
 			vacant = i
 		}
 		if i >= perdure.MaxSlots {
-			return nil, nil, 0, fmt.Errorf("%w: too many slots; a job has at most %d, including those that left "+
-				"and were not replaced", perdure.ErrUsage, perdure.MaxSlots)
+			return nil, nil, 0, perdure.Usagef("too many slots; a job has at most %d, including those that left and "+
+				"were not replaced", perdure.MaxSlots)
 		}
 		if i == len(slots) {
 			slots = append(slots, protocol.SlotView{})
@@ -95,17 +94,16 @@ func (ch *Change) Apply(slots []protocol.SlotView, at, reusable perdure.Clock) (
 // endInterval ends a slot's membership interval at a clock.
 func endInterval(slots []protocol.SlotView, slot perdure.Slot, at perdure.Clock) error {
 	if slot < 0 || int(slot) >= len(slots) {
-		return fmt.Errorf("%w: there is no slot %d; the job has %d slots", perdure.ErrUsage, slot, len(slots))
+		return perdure.Usagef("there is no slot %d; the job has %d slots", slot, len(slots))
 	}
 	sl := &slots[slot]
 	switch {
 	case sl.Left:
-		return fmt.Errorf("%w: slot %d left the job at clock %d", perdure.ErrUsage, slot, sl.Until)
+		return perdure.Usagef("slot %d left the job at clock %d", slot, sl.Until)
 	case sl.Until > 0:
-		return fmt.Errorf("%w: slot %d already leaves at clock %d", perdure.ErrUsage, slot, sl.Until)
+		return perdure.Usagef("slot %d already leaves at clock %d", slot, sl.Until)
 	case sl.From >= at:
-		return fmt.Errorf("%w: slot %d starts at clock %d and cannot leave at clock %d", perdure.ErrUsage,
-			slot, sl.From, at)
+		return perdure.Usagef("slot %d starts at clock %d and cannot leave at clock %d", slot, sl.From, at)
 	}
 	sl.Until = at
 	return nil
@@ -136,10 +134,10 @@ func checkCovered(intervals []protocol.Interval, at perdure.Clock, shared bool) 
 		until = max(until, s.Until)
 	}
 	if shared {
-		return fmt.Errorf("%w: no worker that has the weights would be left at clock %d; one must remain until new "+
-			"workers have copied them", perdure.ErrUsage, until)
+		return perdure.Usagef("no worker that has the weights would be left at clock %d; one must remain until new "+
+			"workers have copied them", until)
 	}
-	return fmt.Errorf("%w: no worker would be left at clock %d; at least one must remain", perdure.ErrUsage, until)
+	return perdure.Usagef("no worker would be left at clock %d; at least one must remain", until)
 }
 
 // Clock returns the clock at which a change takes effect, in a job whose slots work at one clock and that ends at
@@ -148,18 +146,18 @@ func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error
 	switch {
 	case ch.Add < 0 || ch.Add > perdure.MaxSlots || len(ch.Leave) > perdure.MaxSlots ||
 		len(ch.Rejoin) > perdure.MaxSlots:
-		return 0, fmt.Errorf("%w: cannot add %d slots and remove %d; a job can have at most %d slots", perdure.ErrUsage,
-			ch.Add, len(ch.Leave), perdure.MaxSlots)
+		return 0, perdure.Usagef("cannot add %d slots and remove %d; a job can have at most %d slots", ch.Add,
+			len(ch.Leave), perdure.MaxSlots)
 	case ch.At < 0 || ch.At > perdure.MaxClock:
-		return 0, fmt.Errorf("%w: invalid clock %d; choose 1 to %d", perdure.ErrUsage, ch.At, perdure.MaxClock)
+		return 0, perdure.Usagef("invalid clock %d; choose 1 to %d", ch.At, perdure.MaxClock)
 	case ch.Add+len(ch.Leave)+len(ch.Rejoin) == 0:
 		return 0, nil
 	case end > 0 && ch.At >= end:
-		return 0, fmt.Errorf("%w: invalid clock %d; the job ends at clock %d", perdure.ErrUsage, ch.At, end)
+		return 0, perdure.Usagef("invalid clock %d; the job ends at clock %d", ch.At, end)
 	case ch.At == 0:
 		return working + 1, nil
 	case ch.At <= working:
-		return 0, fmt.Errorf("%w: invalid clock %d; workers are already at clock %d", perdure.ErrUsage, ch.At, working)
+		return 0, perdure.Usagef("invalid clock %d; workers are already at clock %d", ch.At, working)
 	}
 	return ch.At, nil
 }
@@ -168,13 +166,13 @@ func (ch *Change) Clock(working, end perdure.Clock) (at perdure.Clock, err error
 // not started. Changes must be planned in the order of their clocks.
 func plannedChange(v *protocol.View, workers int, at perdure.Clock) (Change, error) {
 	if at <= v.Cut || v.End > 0 && at >= v.End {
-		return Change{}, fmt.Errorf("%w: %d workers from clock %d on, but the job has clocks %d to %d; choose a clock "+
-			"in that range", perdure.ErrUsage, workers, at, v.Cut, v.End)
+		return Change{}, perdure.Usagef("%d workers from clock %d on, but the job has clocks %d to %d; choose a "+
+			"clock in that range", workers, at, v.Cut, v.End)
 	}
 	for _, s := range v.Slots {
 		if s.From >= at || s.Until >= at {
-			return Change{}, fmt.Errorf("%w: the change to %d workers at clock %d is listed after the one at clock "+
-				"%d; list changes in clock order", perdure.ErrUsage, workers, at, max(s.From, s.Until))
+			return Change{}, perdure.Usagef("the change to %d workers at clock %d is listed after the one at clock "+
+				"%d; list changes in clock order", workers, at, max(s.From, s.Until))
 		}
 	}
 	return scaledTo(v.Slots, workers, at)
@@ -195,7 +193,7 @@ func resumedSlots(saved []protocol.Interval, v *protocol.View) []protocol.SlotVi
 // their clocks still count.
 func RescaledIntervals(saved []protocol.Interval, workers int, at perdure.Clock) ([]protocol.Interval, error) {
 	if workers < 1 || workers > perdure.MaxSlots {
-		return nil, fmt.Errorf("%w: invalid --workers %d; choose 1 to %d", perdure.ErrUsage, workers, perdure.MaxSlots)
+		return nil, perdure.Usagef("invalid --workers %d; choose 1 to %d", workers, perdure.MaxSlots)
 	}
 	next := slices.Clone(saved)
 	left := workers
@@ -211,8 +209,8 @@ func RescaledIntervals(saved []protocol.Interval, workers int, at perdure.Clock)
 		}
 	}
 	if len(next)+left > perdure.MaxSlots {
-		return nil, fmt.Errorf("%w: invalid --workers %d: the job has had %d slots and would need %d more, but the "+
-			"limit is %d; choose fewer workers", perdure.ErrUsage, workers, len(next), left, perdure.MaxSlots)
+		return nil, perdure.Usagef("invalid --workers %d: the job has had %d slots and would need %d more, but the "+
+			"limit is %d; choose fewer workers", workers, len(next), left, perdure.MaxSlots)
 	}
 	for range left {
 		next = append(next, protocol.Interval{From: at})

@@ -210,8 +210,8 @@ func fail(why string, args ...any) Action { return Action{Fail, fmt.Sprintf(why,
 
 // cannotContinue is CheckContinue's error for a strategy under which an outage undoes the workers' progress.
 func cannotContinue(r perdure.Recovery, why string) error {
-	return fmt.Errorf("%w: on-outage continue does not work with recovery %s: %s; choose --on-outage wait, or "+
-		"recovery resend, stateless or chain:N", perdure.ErrUsage, r, why)
+	return perdure.Usagef("on-outage continue does not work with recovery %s: %s; choose --on-outage wait, or "+
+		"recovery resend, stateless or chain:N", r, why)
 }
 
 // nothingSaved is CheckResume's error for a strategy that keeps no checkpoints.

@@ -169,9 +169,6 @@ func Note(clock perdure.Clock) []byte { return seal(frame(kindNote, clock, 0)) }
 // IsEmptyRef reports whether b is an empty reference.
 func IsEmptyRef(b []byte) bool { return isKind(b, kindEmptyRef) }
 
-// IsNote reports whether b is a note that something was saved.
-func IsNote(b []byte) bool { return isKind(b, kindNote) }
-
 func isKind(b []byte, kind byte) bool {
 	return len(b) >= headBytes && string(b[:len(magic)]) == magic && b[len(magic)+1] == kind
 }

@@ -40,18 +40,17 @@ func TestPack(t *testing.T) {
 		packed := slotstate.Pack(state, 12)
 		got, err := slotstate.Unpack(packed)
 		if err != nil || got.Ref != nil || got.State == nil || !bytes.Equal(got.State, state) || got.Clock != 12 ||
-			slotstate.DecodeRef(packed) != nil || slotstate.IsEmptyRef(packed) || slotstate.IsNote(packed) ||
+			slotstate.DecodeRef(packed) != nil || slotstate.IsEmptyRef(packed) ||
 			len(packed) != 40+len(state) {
 			t.Errorf("%q is decoded as %+v, %v", state, got, err)
 		}
 	}
-	if v := slotstate.EmptyRef(); !slotstate.IsEmptyRef(v) || len(v) != len(b) || slotstate.DecodeRef(v) != nil ||
-		slotstate.IsNote(v) {
+	if v := slotstate.EmptyRef(); !slotstate.IsEmptyRef(v) || len(v) != len(b) || slotstate.DecodeRef(v) != nil {
 		t.Errorf("an empty reference is %q", v)
 	}
 	n := slotstate.Note(13)
 	if got, err := slotstate.Unpack(n); err != nil || got.State != nil || got.Ref != nil || got.Clock != 13 ||
-		!slotstate.IsNote(n) || slotstate.IsEmptyRef(n) {
+		slotstate.IsEmptyRef(n) {
 		t.Errorf("a note is %q: %+v, %v", n, got, err)
 	}
 }

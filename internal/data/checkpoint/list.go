@@ -57,7 +57,7 @@ func (d Defect) String() string {
 
 // cause returns the error's text without the prefix that names the file.
 func (d Defect) cause() string {
-	if at := (*fs.PathError)(nil); errors.As(d.Err, &at) {
+	if at, is := errors.AsType[*fs.PathError](d.Err); is {
 		return strings.TrimPrefix(at.Err.Error(), ErrCorrupt.Error()+": ")
 	}
 	text := d.Err.Error()

@@ -101,7 +101,7 @@ func findConversion(name string) *conversion {
 func convert(c *conversion, from, dir string, progress io.Writer) error {
 	target := filepath.Join(dir, c.target)
 	if _, err := os.Lstat(target); err == nil {
-		return fmt.Errorf("%w: %s already exists; remove it, or choose another --dir", perdure.ErrUsage, target)
+		return perdure.Usagef("%s already exists; remove it, or choose another --dir", target)
 	}
 	if _, err := os.Stat(from); err != nil {
 		return openError(from, err)
@@ -118,7 +118,7 @@ func convert(c *conversion, from, dir string, progress io.Writer) error {
 		}
 		return to.publish(c, target)
 	})
-	if fault := (*FileError)(nil); errors.As(err, &fault) {
+	if _, is := errors.AsType[*FileError](err); is {
 		return err // it names the file
 	} else if err != nil {
 		return fmt.Errorf("dataset: convert %s: %w", c.name, err)

@@ -2,7 +2,6 @@ package dataset
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -97,7 +96,7 @@ func OpenCorpus(path string) (*Corpus, error) {
 	if size, ok := strings.CutPrefix(path, SyntheticPrefix); ok {
 		n, err := strconv.Atoi(size)
 		if err != nil || n < minSyntheticDocuments || n > maxSyntheticDocuments {
-			return nil, fmt.Errorf("%w: invalid data %s: choose %d to %d documents, as in %s", perdure.ErrUsage, path,
+			return nil, perdure.Usagef("invalid data %s: choose %d to %d documents, as in %s", path,
 				minSyntheticDocuments, maxSyntheticDocuments, DefaultCorpus)
 		}
 		return SyntheticCorpus(n), nil

@@ -37,8 +37,8 @@ func Fetch(ctx context.Context, name, dir string, progress io.Writer) error {
 		}
 	}
 	if c := findConversion(name); c != nil {
-		return fmt.Errorf("%w: %s is not in any package registry; download %s from %s and run perdure data convert "+
-			"%s FILE", perdure.ErrUsage, name, c.original, c.url, name)
+		return perdure.Usagef("%s is not in any package registry; download %s from %s and run perdure data convert "+
+			"%s FILE", name, c.original, c.url, name)
 	}
 	return unknownSet(name, Sets())
 }
@@ -49,7 +49,7 @@ func unknownSet(name string, known []Set) error {
 	for i, s := range known {
 		names[i] = s.Name
 	}
-	return fmt.Errorf("%w: unknown data set %q; choose %s", perdure.ErrUsage, name, strings.Join(names, " or "))
+	return perdure.Usagef("unknown data set %q; choose %s", name, strings.Join(names, " or "))
 }
 
 func fetch(ctx context.Context, s *source, dir string, progress io.Writer) error {

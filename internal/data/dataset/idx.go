@@ -156,8 +156,7 @@ func readError(shown, part string, err error) error {
 	case errors.Is(err, gzip.ErrChecksum):
 		return corrupt(shown, "is damaged: its gzip checksum does not match")
 	}
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, is := errors.AsType[*fs.PathError](err); is {
 		return &FileError{Path: shown, Problem: pathErr.Err.Error(), Kind: pathErr.Err}
 	}
 	return &FileError{Path: shown, Problem: fmt.Sprintf("is damaged: %v", err), Kind: ErrCorrupt}

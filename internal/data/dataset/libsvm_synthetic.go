@@ -33,8 +33,7 @@ const syntheticMark = "# synthetic"
 // features' weights, which a hash determines.
 func WriteSyntheticSparse(to io.Writer, clicks int) error {
 	if clicks < minClicks || clicks > maxClicks {
-		return fmt.Errorf("%w: invalid number of clicks %d; choose %d to %d", perdure.ErrUsage, clicks, minClicks,
-			maxClicks)
+		return perdure.Usagef("invalid number of clicks %d; choose %d to %d", clicks, minClicks, maxClicks)
 	}
 	out := bufio.NewWriterSize(to, 1<<16)
 	line := fmt.Appendf(nil, "%s: %d clicks that are made up, of the shape of Criteo's\n", syntheticMark, clicks)
@@ -91,8 +90,8 @@ func clickWeight(feature uint64) float64 {
 func openSyntheticSparse(n string) (*SparseSet, error) {
 	clicks, err := strconv.Atoi(n)
 	if err != nil || clicks < minClicks || clicks > maxClicksInMemory {
-		return nil, fmt.Errorf("%w: invalid data %s%s; write %sN for N synthetic clicks, where N is %d to %d",
-			perdure.ErrUsage, SyntheticPrefix, n, SyntheticPrefix, minClicks, maxClicksInMemory)
+		return nil, perdure.Usagef("invalid data %s%s; write %sN for N synthetic clicks, where N is %d to %d",
+			SyntheticPrefix, n, SyntheticPrefix, minClicks, maxClicksInMemory)
 	}
 	r := newSparseReader(fmt.Sprintf("synthetic clicks, %d", clicks))
 	r.set.Synthetic = true

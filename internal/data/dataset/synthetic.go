@@ -39,8 +39,8 @@ const minFactor, maxFactor = 1e-4, 1
 func openSynthetic(factor string) (*Ratings, error) {
 	f, err := strconv.ParseFloat(factor, 64)
 	if err != nil {
-		return nil, fmt.Errorf("%w: invalid data %s%s: %q is not a number; choose %g to %g, as in synthetic:0.01",
-			perdure.ErrUsage, SyntheticPrefix, factor, factor, minFactor, float64(maxFactor))
+		return nil, perdure.Usagef("invalid data %s%s: %q is not a number; choose %g to %g, as in synthetic:0.01",
+			SyntheticPrefix, factor, factor, minFactor, float64(maxFactor))
 	}
 	return SyntheticRatings(f)
 }
@@ -54,9 +54,8 @@ func openSynthetic(factor string) (*Ratings, error) {
 // between 0.2 and 2.6 times the mean number of ratings, and the share of the k-th most popular item falls with 1/√k.
 func SyntheticRatings(factor float64) (*Ratings, error) {
 	if !(factor >= minFactor && factor <= maxFactor) {
-		return nil, fmt.Errorf("%w: invalid size of synthetic data: %v times Netflix's; choose %g to %g, as in "+
-			"synthetic:0.01",
-			perdure.ErrUsage, factor, minFactor, float64(maxFactor))
+		return nil, perdure.Usagef("invalid size of synthetic data: %v times Netflix's; choose %g to %g, as in "+
+			"synthetic:0.01", factor, minFactor, float64(maxFactor))
 	}
 	root := math.Cbrt(factor)
 	users, items := int(math.Round(netflixUsers*root*root)), int(math.Round(netflixItems*root))

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"strings"
 
@@ -42,8 +41,7 @@ func ParseLocation(text string) (Location, error) {
 		return Location{text: text, display: shown, identity: identity}, err
 	case text == "" || scheme.MatchString(text):
 		return Location{},
-			fmt.Errorf("%w: invalid registry location; write the path of a file, or etcd://HOST:PORT,HOST:PORT/PREFIX",
-				perdure.ErrUsage)
+			perdure.Usagef("invalid registry location; write the path of a file, or etcd://HOST:PORT,HOST:PORT/PREFIX")
 	}
 	return Location{text: text, display: text, identity: text, isFile: true}, nil
 }

@@ -157,7 +157,7 @@ func connect(ctx context.Context, url string, o DialOptions, more ...nats.Option
 			c.url)
 	}
 	if err := disk.CheckRegular(o.Credentials, o.CA, o.Cert, o.Key); err != nil {
-		return nil, fmt.Errorf("%w: the log at %s: creds, ca, cert or key: %w", perdure.ErrUsage, c.url, err)
+		return nil, perdure.Usagef("the log at %s: creds, ca, cert or key: %w", c.url, err)
 	}
 	for {
 		nc, err := nats.Connect(natsURL(url), append(c.settings(), more...)...)

@@ -2,7 +2,6 @@ package control
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -16,26 +15,22 @@ import (
 func (s *Scale) check() error {
 	switch {
 	case s.Workers == 0 && len(s.Leave) == 0:
-		return fmt.Errorf("%w: set either the number of workers (workers) or the slots that leave (leave)",
-			perdure.ErrUsage)
+		return perdure.Usagef("set either the number of workers (workers) or the slots that leave (leave)")
 	case s.Workers != 0 && len(s.Leave) > 0:
-		return fmt.Errorf("%w: set either the number of workers or the slots that leave, not both",
-			perdure.ErrUsage)
+		return perdure.Usagef("set either the number of workers or the slots that leave, not both")
 	case s.Workers < 0 || s.Workers > perdure.MaxSlots:
-		return fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, s.Workers,
-			perdure.MaxSlots)
+		return perdure.Usagef("invalid number of workers %d; choose 1 to %d", s.Workers, perdure.MaxSlots)
 	case s.At < 0 || s.At > perdure.MaxClock:
-		return fmt.Errorf("%w: invalid clock %d; choose 1 to %d, or 0 for the next clock that no slot has started",
-			perdure.ErrUsage,
+		return perdure.Usagef("invalid clock %d; choose 1 to %d, or 0 for the next clock that no slot has started",
 			s.At, perdure.MaxClock)
 	}
 	sorted := slices.Sorted(slices.Values(s.Leave))
 	for i, slot := range sorted {
 		switch {
 		case slot < 0 || slot >= perdure.MaxSlots:
-			return fmt.Errorf("%w: there is no slot %d; slots are numbered from 0", perdure.ErrUsage, slot)
+			return perdure.Usagef("there is no slot %d; slots are numbered from 0", slot)
 		case i > 0 && sorted[i-1] == slot:
-			return fmt.Errorf("%w: slot %d is listed twice", perdure.ErrUsage, slot)
+			return perdure.Usagef("slot %d is listed twice", slot)
 		}
 	}
 	return nil
@@ -44,8 +39,7 @@ func (s *Scale) check() error {
 // parseNotice returns a preemption notice given in milliseconds; 0: none.
 func parseNotice(ms int64) (time.Duration, error) {
 	if ms < 0 || ms > MaxNotice.Milliseconds() {
-		return 0, fmt.Errorf("%w: invalid notice of %d ms; choose at most %d, or 0 for no time limit", perdure.ErrUsage,
-			ms,
+		return 0, perdure.Usagef("invalid notice of %d ms; choose at most %d, or 0 for no time limit", ms,
 			MaxNotice.Milliseconds())
 	}
 	return time.Duration(ms) * time.Millisecond, nil

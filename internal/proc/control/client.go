@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -95,8 +94,8 @@ func (c *Client) Scale(ctx context.Context, s Scale) (string, error) {
 	// An integer that does not fit into the message would be truncated.
 	odd := func(n int) bool { return int(int32(n)) != n }
 	if odd(s.Workers) || slices.ContainsFunc(s.Leave, func(slot perdure.Slot) bool { return odd(int(slot)) }) {
-		return "", fmt.Errorf("%w: the number of workers or a slot is out of range; a job has at most %d slots",
-			perdure.ErrUsage, perdure.MaxSlots)
+		return "", perdure.Usagef("the number of workers or a slot is out of range; a job has at most %d slots",
+			perdure.MaxSlots)
 	}
 	req := &controlv1.ScaleRequest{Workers: int32(s.Workers), At: int64(s.At)}
 	for _, slot := range s.Leave {

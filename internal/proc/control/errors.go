@@ -69,7 +69,7 @@ func (c *Client) failed(ctx context.Context, err error) error {
 		return fmt.Errorf("control: %s: %w", c.addr, err)
 	}
 	if strings.Contains(said.Message(), plainHTTP) {
-		return fmt.Errorf("%w: the job at %s requires keys; specify them with --keys", perdure.ErrUsage, c.addr)
+		return perdure.Usagef("the job at %s requires keys; specify them with --keys", c.addr)
 	}
 	if !connect.IsWireError(err) {
 		if why := c.rejectedCertificate(ctx, err); why != nil {
@@ -110,9 +110,8 @@ func (c *Client) rejectedCertificate(ctx context.Context, err error) error {
 		_ = conn.SetReadDeadline(end)
 		_, err = conn.Read(make([]byte, 1))
 	}
-	var plain tls.RecordHeaderError
-	if errors.As(err, &plain) {
-		return fmt.Errorf("%w: the job at %s does not use keys; remove --keys", perdure.ErrUsage, c.addr)
+	if _, is := errors.AsType[tls.RecordHeaderError](err); is {
+		return perdure.Usagef("the job at %s does not use keys; remove --keys", c.addr)
 	}
 	if why := c.ring.RejectedCertificate(err); why != nil {
 		return &remoteError{fmt.Sprintf("the coordinator at %s: %v", c.addr, why), perdure.ErrRefused}

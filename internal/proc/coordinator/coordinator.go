@@ -201,8 +201,8 @@ func New(ctx context.Context, cfg Config) (*Coordinator, error) {
 			return nil, fmt.Errorf("coordinator: invalid job record in the registry: %w", err)
 		}
 		if cfg.NewJob != nil && record.Job.ID != cfg.NewJob.Job.ID {
-			return nil, fmt.Errorf("%w: the registry belongs to job %s, not to job %s: choose another "+
-				"registry", perdure.ErrUsage, record.Job.ID, cfg.NewJob.Job.ID)
+			return nil, perdure.Usagef("the registry belongs to job %s, not to job %s: choose another registry",
+				record.Job.ID, cfg.NewJob.Job.ID)
 		}
 	case cfg.NewJob != nil:
 		record = *cfg.NewJob

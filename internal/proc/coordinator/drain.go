@@ -30,8 +30,7 @@ func (c *memberSet) drain(core *membership.Core, who string, notice time.Duratio
 	case f.IsOver():
 		return nil, fmt.Errorf("%w: the job is over", perdure.ErrStopped)
 	case isWorker:
-		return nil, fmt.Errorf("%w: a worker has no shards to hand over; use perdure scale --leave %.20s",
-			perdure.ErrUsage, worker)
+		return nil, perdure.Usagef("a worker has no shards to hand over; use perdure scale --leave %.20s", worker)
 	case isServer:
 		all, to, err = c.serverToDrain(f, server)
 	default:
@@ -74,13 +73,12 @@ func hasOtherServer(core *membership.Core, beside []int) bool {
 func (c *memberSet) serverToDrain(f *membership.JobRecord, number string) (all []Drained, to []*member, err error) {
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil || int(n) >= len(f.Servers) {
-		return nil, nil, fmt.Errorf("%w: there is no server:%.20s; this job's servers are 0 to %d",
-			perdure.ErrUsage, number, len(f.Servers)-1)
+		return nil, nil, perdure.Usagef("there is no server:%.20s; this job's servers are 0 to %d", number,
+			len(f.Servers)-1)
 	}
 	m, p := c.newest[memberID{membership.Server, int(n)}], &f.Servers[n]
 	if m == nil || !m.welcomed || p.Left && !p.Draining {
-		return nil, nil, fmt.Errorf("%w: server:%d is not connected: see perdure status",
-			perdure.ErrUsage, n)
+		return nil, nil, perdure.Usagef("server:%d is not connected: see perdure status", n)
 	}
 	return []Drained{{membership.Server, int(n), p.Incarnation}}, []*member{m}, nil
 }
@@ -92,8 +90,8 @@ func (c *memberSet) hostsToDrain(core *membership.Core, who string) (all []Drain
 		if names := c.hostNames(); len(names) > 0 {
 			known = "its hosts are " + strings.Join(names, ", ")
 		}
-		return nil, nil, fmt.Errorf("%w: this job has no host %.40q: %s; give the name of a host, or server:N",
-			perdure.ErrUsage, who, known)
+		return nil, nil, perdure.Usagef("this job has no host %.40q: %s; give the name of a host, or server:N", who,
+			known)
 	}
 	for _, h := range hosts {
 		var servers []*member

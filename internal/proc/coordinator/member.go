@@ -153,8 +153,7 @@ func (c *Coordinator) decide(m *member) *wire.Refusal {
 		return c.shutdown.refusal
 	}
 	if record.Failed != "" && m.hello.Role != wire.RoleSupervisor {
-		r := failedRefusal(record.Failed)
-		return &r
+		return new(failedRefusal(record.Failed))
 	}
 	switch m.hello.Role {
 	case wire.RoleSupervisor:
@@ -325,8 +324,7 @@ func (c *Coordinator) removeMember(m *member, err error) {
 	}
 	if c.members.releaseID(m) {
 		lockedOut := ""
-		var revoked *transport.PeerRevokedError
-		if errors.As(err, &revoked) {
+		if revoked, is := errors.AsType[*transport.PeerRevokedError](err); is {
 			lockedOut = fmt.Sprintf("its certificate (%s) is revoked", revoked.Holder)
 		}
 		c.core.Disconnected(m.kind(), m.index, m.hello.Process, lockedOut)

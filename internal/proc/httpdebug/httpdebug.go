@@ -86,8 +86,7 @@ func OpenRetrying(ctx context.Context, addr string, log *slog.Logger) *Endpoint 
 }
 
 func inUse(addr string, err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, is := errors.AsType[syscall.Errno](err); is {
 		err = errno
 	}
 	return fmt.Errorf("cannot listen on %s for metrics: %w; choose another address for --metrics", addr, err)

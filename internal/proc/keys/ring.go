@@ -92,7 +92,7 @@ func Open(dir string) (*Ring, error) {
 	r.stamps = r.stat() // taken before reading, so that a concurrent change is read again
 	now, err := readDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: keys: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("keys: %w", err)
 	}
 	r.loaded = now
 	return r, nil
@@ -102,7 +102,7 @@ func Open(dir string) (*Ring, error) {
 func OpenTrusted(dir, domain string) (*Ring, error) {
 	r := &Ring{dir: dir, clock: time.Now, tracked: map[*TrackedConn]string{}}
 	if err := r.loaded.trust(dir); err != nil {
-		return nil, fmt.Errorf("%w: keys: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("keys: %w", err)
 	}
 	r.loaded.identity.Domain = domain
 	return r, nil

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -33,19 +32,19 @@ func NewSecret() perdure.Secret {
 func ReadSecret(path string) (perdure.Secret, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", fmt.Errorf("%w: the run's secret: %w", perdure.ErrUsage, err)
+		return "", perdure.Usagef("the run's secret: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: %s does not contain a run's secret; use the file secret in the run's directory, "+
-			"or a copy of it", perdure.ErrUsage, path)
+		return "", perdure.Usagef("%s does not contain a run's secret; use the file secret in the run's directory, "+
+			"or a copy of it", path)
 	}
 	if accessibleToOthers(info) {
-		return "", fmt.Errorf("%w: %s contains a run's secret but is accessible to other users (mode %04o); run "+
-			"chmod 600 %s", perdure.ErrUsage, path, info.Mode().Perm(), path)
+		return "", perdure.Usagef("%s contains a run's secret but is accessible to other users (mode %04o); run "+
+			"chmod 600 %s", path, info.Mode().Perm(), path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("%w: the run's secret: %w", perdure.ErrUsage, err)
+		return "", perdure.Usagef("the run's secret: %w", err)
 	}
 	defer f.Close()
 	return InheritedSecret(f)
@@ -62,23 +61,21 @@ func InheritedSecret(f *os.File) (perdure.Secret, error) {
 		}
 	}
 	if err != nil && err != io.EOF {
-		return "", fmt.Errorf("%w: the run's secret: %w", perdure.ErrUsage, err)
+		return "", perdure.Usagef("the run's secret: %w", err)
 	}
-	return "", fmt.Errorf("%w: %s does not contain a run's secret, a line of %d hexadecimal digits; use the file "+
-		"secret in the run's directory, or a copy of it", perdure.ErrUsage, f.Name(), 2*secretBytes)
+	return "", perdure.Usagef("%s does not contain a run's secret, a line of %d hexadecimal digits; use the file "+
+		"secret in the run's directory, or a copy of it", f.Name(), 2*secretBytes)
 }
 
 // ReadToken reads a token from its file. It returns an error if other users can access the file.
 func ReadToken(path string) (perdure.Secret, error) {
 	text, err := readPrivate(path)
 	if err != nil {
-		return "", fmt.Errorf("%w: the token: %w", perdure.ErrUsage, err)
+		return "", perdure.Usagef("the token: %w", err)
 	}
 	words := bytes.Fields(text)
 	if len(words) != 1 {
-		return "", fmt.Errorf("%w: %s does not contain a token, the single line printed by perdure keys token",
-			perdure.ErrUsage,
-			path)
+		return "", perdure.Usagef("%s does not contain a token, the single line printed by perdure keys token", path)
 	}
 	return perdure.Secret(words[0]), nil
 }

@@ -131,6 +131,5 @@ func (l *streamLength) Unread(now time.Time) *int64 {
 	if now.Sub(l.asked) > 3*lookEvery {
 		return nil
 	}
-	n := max(0, int64(l.last)-int64(l.applied))
-	return &n
+	return new(max(0, int64(l.last)-int64(l.applied)))
 }

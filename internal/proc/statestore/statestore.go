@@ -79,9 +79,9 @@ func (s *States) CheckReachable() error {
 	}
 	run := filepath.Dir(dir)
 	if _, err := os.Stat(filepath.Join(run, "run.json")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: states larger than 1 MiB are kept in %s on the coordinator's machine, which this "+
+		return perdure.Usagef("states larger than 1 MiB are kept in %s on the coordinator's machine, which this "+
 			"machine cannot reach; set a store in the job's file, such as store: s3://BUCKET/PREFIX, or file:///DIR "+
-			"that all machines share", perdure.ErrUsage, run)
+			"that all machines share", run)
 	}
 	return nil
 }
@@ -230,8 +230,8 @@ func (s *States) DeleteDraft(ctx context.Context, slot perdure.Slot) error {
 	})
 }
 
-var errNoStore = fmt.Errorf("%w: the job has no store for states that are too large to travel with an update; "+
-	"set a store in the job's file", perdure.ErrUsage)
+var errNoStore = perdure.Usagef("the job has no store for states that are too large to travel with an update; set a " +
+	"store in the job's file")
 
 // retry runs do on the store until it succeeds, or a retry cannot succeed.
 func (s *States) retry(ctx context.Context, what string, slot perdure.Slot, do func(in store.Store) error) error {

@@ -127,15 +127,15 @@ func (f *Fault) UnmarshalText(b []byte) (err error) {
 func ParseFault(s string) (Fault, error) {
 	if len(s) > maxFault {
 		return Fault{},
-			fmt.Errorf("%w: fault %.40q… is too long (%d characters); write, for example, kill:server:0@12.5s",
-				perdure.ErrUsage, s, len(s))
+			perdure.Usagef("fault %.40q… is too long (%d characters); write, for example, kill:server:0@12.5s", s,
+				len(s))
 	}
 	f, err := parseFault(s)
 	if err == nil {
 		err = f.check()
 	}
 	if err != nil {
-		return Fault{}, fmt.Errorf("%w: fault %q: %w", perdure.ErrUsage, s, err)
+		return Fault{}, perdure.Usagef("fault %q: %w", s, err)
 	}
 	return f, nil
 }
@@ -306,7 +306,7 @@ func (f Fault) Validate(servers, workers int, log bool, latest perdure.Clock) er
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: fault %q: %w", perdure.ErrUsage, f, err)
+		return perdure.Usagef("fault %q: %w", f, err)
 	}
 	return nil
 }

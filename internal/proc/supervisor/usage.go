@@ -3,6 +3,7 @@ package supervisor
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,9 +35,7 @@ func (g *Group) Usage() map[wire.Role]Usage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	byRole := map[wire.Role]Usage{}
-	for role, u := range g.spent {
-		byRole[role] = u
-	}
+	maps.Copy(byRole, g.spent)
 	for _, k := range g.children {
 		u := byRole[k.spec.Role]
 		if pid := k.pidLocked(); pid != 0 {

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"os"
 
 	"github.com/perdure/perdure"
@@ -19,8 +18,7 @@ type Options struct {
 	Dial    func(ctx context.Context, cfg worker.Config) (*worker.Client, error)
 }
 
-var errLinux = fmt.Errorf("%w: shared memory with a program in another language is only supported on Linux",
-	perdure.ErrUsage)
+var errLinux = perdure.Usagef("shared memory with a program in another language is only supported on Linux")
 
 // Socket is not implemented on this system.
 type Socket struct{}

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +24,7 @@ type Announcement struct {
 // closes it. Child processes that start after Announcer has returned do not inherit the descriptor.
 func Announcer(fd int) (announce func(Announcement) error, err error) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("%w: file descriptor %d is not open: %w", perdure.ErrUsage, fd, err)
+		return nil, perdure.Usagef("file descriptor %d is not open: %w", fd, err)
 	}
 	to := os.NewFile(uintptr(fd), "announcement")
 	return func(a Announcement) error {

@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +18,7 @@ func WithParent(ctx context.Context) (of context.Context, parent int, err error)
 	parent = os.Getppid()
 	fd, err := unix.PidfdOpen(parent, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return ctx, parent, fmt.Errorf("%w: cannot watch the parent process: %w", perdure.ErrUsage, err)
+		return ctx, parent, perdure.Usagef("cannot watch the parent process: %w", err)
 	}
 	watch := os.NewFile(uintptr(fd), "parent")
 	raw, err := watch.SyscallConn()

@@ -52,8 +52,7 @@ func choose[T any](flag string, given []string, all []T, name func(T) string) (c
 	}
 	for _, g := range given {
 		if !slices.Contains(names, g) {
-			return nil, fmt.Errorf("%w: unknown --%s %q; choose %s", perdure.ErrUsage, flag, g,
-				strings.Join(names, ", "))
+			return nil, perdure.Usagef("unknown --%s %q; choose %s", flag, g, strings.Join(names, ", "))
 		}
 	}
 	return chosen, nil
@@ -66,7 +65,7 @@ func itself(s string) string { return s }
 func checkCounts(counts map[string]int64) error {
 	for what, n := range counts {
 		if n < 1 || n > 1_000_000 {
-			return fmt.Errorf("%w: invalid number of %s %d; choose 1 to 1000000", perdure.ErrUsage, what, n)
+			return perdure.Usagef("invalid number of %s %d; choose 1 to 1000000", what, n)
 		}
 	}
 	return nil
@@ -97,7 +96,7 @@ func checkWritable(path string) error {
 		return nil
 	}
 	if i, err := os.Stat(path); err == nil && i.IsDir() {
-		return fmt.Errorf("%w: --json %s is a directory; choose a file", perdure.ErrUsage, path)
+		return perdure.Usagef("--json %s is a directory; choose a file", path)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".perdure-bench-")
 	if err == nil {
@@ -105,7 +104,7 @@ func checkWritable(path string) error {
 		err = os.Remove(f.Name())
 	}
 	if err != nil {
-		return fmt.Errorf("%w: --json %s: cannot write the file: %w", perdure.ErrUsage, path, humanize.Cause(err))
+		return perdure.Usagef("--json %s: cannot write the file: %w", path, humanize.Cause(err))
 	}
 	return nil
 }

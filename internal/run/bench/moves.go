@@ -129,16 +129,13 @@ type movesTestbed struct {
 func (b *MovesOptions) plan() (beds []movesTestbed, skipped []string, err error) {
 	switch {
 	case b.Rounds < 1 || b.Rounds > maxRounds:
-		return nil, nil, fmt.Errorf("%w: invalid number of rounds %d; choose 1 to %d", perdure.ErrUsage, b.Rounds,
-			maxRounds)
+		return nil, nil, perdure.Usagef("invalid number of rounds %d; choose 1 to %d", b.Rounds, maxRounds)
 	case b.Time <= 0 || b.Time > maxTime:
-		return nil, nil, fmt.Errorf("%w: invalid --time %v; choose a time above 0 and at most %v", perdure.ErrUsage,
-			b.Time, maxTime)
+		return nil, nil, perdure.Usagef("invalid --time %v; choose a time above 0 and at most %v", b.Time, maxTime)
 	case b.Raw < 0 || b.Raw > maxConns:
-		return nil, nil, fmt.Errorf("%w: invalid --raw-conns %d; choose 1 to %d", perdure.ErrUsage, b.Raw, maxConns)
+		return nil, nil, perdure.Usagef("invalid --raw-conns %d; choose 1 to %d", b.Raw, maxConns)
 	case b.Shards < 0 || b.Shards > maxShards:
-		return nil, nil, fmt.Errorf("%w: invalid number of shards %d; choose 1 to %d", perdure.ErrUsage, b.Shards,
-			maxShards)
+		return nil, nil, perdure.Usagef("invalid number of shards %d; choose 1 to %d", b.Shards, maxShards)
 	}
 	ops, err1 := choose("op", b.Op, allOps, itself)
 	rules, err2 := choose("rule", b.Rule, allRules, itself)
@@ -157,8 +154,8 @@ func (b *MovesOptions) plan() (beds []movesTestbed, skipped []string, err error)
 		conns = allConns
 	}
 	if conns[0] < 1 || conns[len(conns)-1] > maxConns {
-		return nil, nil, fmt.Errorf("%w: invalid --conns %d to %d; choose 1 to %d", perdure.ErrUsage, conns[0],
-			conns[len(conns)-1], maxConns)
+		return nil, nil, perdure.Usagef("invalid --conns %d to %d; choose 1 to %d", conns[0], conns[len(conns)-1],
+			maxConns)
 	}
 	for _, socket := range sockets {
 		for _, n := range conns {
@@ -180,7 +177,7 @@ func (b *MovesOptions) plan() (beds []movesTestbed, skipped []string, err error)
 	slices.Sort(skipped)
 	skipped = slices.Compact(skipped)
 	if len(beds) == 0 {
-		return nil, nil, fmt.Errorf("%w: nothing to measure: this build does not support %s", perdure.ErrUsage,
+		return nil, nil, perdure.Usagef("nothing to measure: this build does not support %s",
 			strings.Join(skipped, ", no "))
 	}
 	return beds, skipped, nil

@@ -189,12 +189,12 @@ func (b *RecoveryOptions) plan() (p recoveryPlan, err error) {
 		return p, err
 	}
 	if b.MB < 0 || b.MB > maxMB {
-		return p, fmt.Errorf("%w: invalid --mb %d; choose 0 to %d", perdure.ErrUsage, b.MB, maxMB)
+		return p, perdure.Usagef("invalid --mb %d; choose 0 to %d", b.MB, maxMB)
 	}
 	if info, err := workload.Find(b.Workload); err != nil {
 		return p, err
 	} else if info.Batch == 0 {
-		return p, fmt.Errorf("%w: --workload %s has no batches; choose another", perdure.ErrUsage, b.Workload)
+		return p, perdure.Usagef("--workload %s has no batches; choose another", b.Workload)
 	}
 	measures, err1 := choose("measure", b.Measure, allMeasures, itself)
 	faults, err2 := choose("fault", b.Fault, allFailures, func(f failure) string { return f.name })
@@ -208,8 +208,8 @@ func (b *RecoveryOptions) plan() (p recoveryPlan, err error) {
 	given, compares := b.Recovery, p.measures["train"] || p.measures["push"] || p.measures["faults"]
 	switch {
 	case len(given) > 0 && !compares:
-		return p, fmt.Errorf("%w: --recovery %s: --measure %s does not compare strategies; remove --recovery, or "+
-			"also measure train, push or faults", perdure.ErrUsage, given[0], strings.Join(b.Measure, ","))
+		return p, perdure.Usagef("--recovery %s: --measure %s does not compare strategies; remove --recovery, or "+
+			"also measure train, push or faults", given[0], strings.Join(b.Measure, ","))
 	case len(given) > 0:
 	case compares:
 		given = allRecoveries
@@ -234,7 +234,7 @@ func (b *RecoveryOptions) plan() (p recoveryPlan, err error) {
 	if len(b.Fault) > 0 && p.measures["faults"] {
 		for _, f := range faults {
 			if !slices.ContainsFunc(p.strategies, f.applies) {
-				return p, fmt.Errorf("%w: --fault %s needs %s", perdure.ErrUsage, f.name, f.needs())
+				return p, perdure.Usagef("--fault %s needs %s", f.name, f.needs())
 			}
 		}
 	}

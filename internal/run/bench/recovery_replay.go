@@ -96,9 +96,9 @@ func (b *RecoveryOptions) checkReplay(dir string) error {
 		return err
 	}
 	if bytes, known := disk.FreeBytes(dir); known && int64(s.Log.MB) > bytes>>20 {
-		return fmt.Errorf("%w: --measure replay of %d MB and %d shards needs an update log of up to %d MiB, but only "+
-			"%d are free in %s; choose a smaller --mb or --shards, or another TMPDIR",
-			perdure.ErrUsage, b.replaySize(), b.Shards, s.Log.MB, bytes>>20, dir)
+		return perdure.Usagef("--measure replay of %d MB and %d shards needs an update log of up to %d MiB, but only "+
+			"%d are free in %s; choose a smaller --mb or --shards, or another TMPDIR", b.replaySize(), b.Shards,
+			s.Log.MB, bytes>>20, dir)
 	}
 	return nil
 }

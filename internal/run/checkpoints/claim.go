@@ -35,9 +35,7 @@ func Claim(in store.Store, job *perdure.JobSpec) error {
 	err := writeClaim(in, job)
 	switch {
 	case errors.Is(err, ErrTaken):
-		return fmt.Errorf("%w: --store: %w; choose a store that no other job uses, for example another prefix",
-			perdure.ErrUsage,
-			err)
+		return perdure.Usagef("--store: %w; choose a store that no other job uses, for example another prefix", err)
 	case err != nil:
 		return fmt.Errorf("--store: %w", err)
 	}

@@ -78,19 +78,17 @@ func MayWrite(to, name string, force bool) error {
 	info, err := os.Stat(to)
 	switch {
 	case err == nil && info.IsDir():
-		return fmt.Errorf("%w: --to %s is a directory; choose a file, for example %s", perdure.ErrUsage, to,
-			filepath.Join(to, name))
+		return perdure.Usagef("--to %s is a directory; choose a file, for example %s", to, filepath.Join(to, name))
 	case err == nil && !info.Mode().IsRegular():
-		return fmt.Errorf("%w: --to %s is not a regular file; choose another", perdure.ErrUsage, to)
+		return perdure.Usagef("--to %s is not a regular file; choose another", to)
 	case err == nil && !force:
-		return fmt.Errorf("%w: %s already exists; choose another name, or add --force", perdure.ErrUsage, to)
+		return perdure.Usagef("%s already exists; choose another name, or add --force", to)
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 	default:
 		return err
 	}
 	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
-		return fmt.Errorf("%w: directory %s does not exist; create it, or choose another --to", perdure.ErrUsage,
-			filepath.Dir(to))
+		return perdure.Usagef("directory %s does not exist; create it, or choose another --to", filepath.Dir(to))
 	}
 	return nil
 }
@@ -201,8 +199,8 @@ func (f *Location) weights(k *checkpoint.Info, state []byte) (saved *modelfile.S
 	switch {
 	case err != nil:
 	case of.Clock+1 != k.Cut:
-		return nil, fmt.Errorf("%w: the checkpoint of clock %d has no weights: the slots saved no state in its last "+
-			"clock; export a later checkpoint, or call export in the program", perdure.ErrUsage, k.Cut)
+		return nil, perdure.Usagef("the checkpoint of clock %d has no weights: the slots saved no state in its last "+
+			"clock; export a later checkpoint, or call export in the program", k.Cut)
 	case of.Ref == nil:
 		saved, err = modelfile.ReadSaved(bytes.NewReader(of.State), int64(len(of.State)))
 	default:

@@ -16,8 +16,8 @@ import (
 // their content is verified only when they are copied.
 func (f *Location) Choose() (*checkpoint.Info, error) {
 	if f.Run == "" {
-		return nil, fmt.Errorf("%w: %s is not in a run's directory and has no settings to continue with; "+
-			"specify a run's directory", perdure.ErrUsage, f.Store)
+		return nil, perdure.Usagef("%s is not in a run's directory and has no settings to continue with; specify a "+
+			"run's directory", f.Store)
 	}
 	found, err := f.find()
 	if err != nil {
@@ -40,9 +40,8 @@ func (f *Location) Fork(
 ) (saved *settings.RunningCheckpoint, err error) {
 	switch rows := recovery.RoundsOf(job.Recovery).Any(); {
 	case k.Number > 0 && !rows:
-		return nil, fmt.Errorf("%w: %s has rows of different clocks; to continue from it, use the recovery strategy "+
-			"scar",
-			perdure.ErrUsage, k.File)
+		return nil, perdure.Usagef("%s has rows of different clocks; to continue from it, use the recovery strategy "+
+			"scar", k.File)
 	case rows:
 		saved, err = f.forkRows(k, to, job)
 	default:

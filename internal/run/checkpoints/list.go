@@ -51,8 +51,7 @@ type strayFile struct {
 // returns the first defect found.
 func (f *Location) List(out io.Writer, asJSON bool) error {
 	if f.Clock != nil {
-		return fmt.Errorf("%w: ls lists all checkpoints; remove @%d, or use perdure checkpoint show",
-			perdure.ErrUsage, *f.Clock)
+		return perdure.Usagef("ls lists all checkpoints; remove @%d, or use perdure checkpoint show", *f.Clock)
 	}
 	found, err := f.find()
 	if err != nil {

@@ -54,22 +54,19 @@ func Open(name string) (*Location, error) {
 	info, err := os.Stat(dir)
 	if at := strings.LastIndexByte(name, '@'); errors.Is(err, fs.ErrNotExist) && at > 0 {
 		if dir, f.Clock = cutClock(name); f.Clock == nil {
-			return nil, fmt.Errorf("%w: directory %s does not exist; to choose the checkpoint of a clock, use %s@CLOCK",
-				perdure.ErrUsage, name, name[:at])
+			return nil, perdure.Usagef("directory %s does not exist; to choose the checkpoint of a clock, use %s@CLOCK",
+				name, name[:at])
 		}
 		info, err = os.Stat(dir)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: directory %s does not exist; specify a run's directory, or its directory of "+
-			"checkpoints",
-			perdure.ErrUsage, dir)
+		return nil, perdure.Usagef("directory %s does not exist; specify a run's directory, or its directory of "+
+			"checkpoints", dir)
 	case err != nil:
 		return nil, err
 	case !info.IsDir():
-		return nil, fmt.Errorf("%w: %s is a file; specify a run's directory, or its directory of checkpoints",
-			perdure.ErrUsage,
-			dir)
+		return nil, perdure.Usagef("%s is a file; specify a run's directory, or its directory of checkpoints", dir)
 	}
 	return f, f.openDir(dir)
 }
@@ -89,7 +86,7 @@ func (f *Location) openURL(name string) error {
 	name, f.Clock = cutClock(name)
 	l, err := store.ParseLocation(name)
 	if err != nil {
-		return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return perdure.Usagef("%w", err)
 	}
 	if dir, is := l.Dir(); is {
 		return f.openDir(filepath.FromSlash(dir))
@@ -191,8 +188,8 @@ func (f *Location) selectOne(found checkpoint.Listing) (*checkpoint.Info, error)
 		i = slices.IndexFunc(found.Checkpoints, func(k checkpoint.Info) bool { return k.Cut == *f.Clock })
 	}
 	if i < 0 {
-		return nil, fmt.Errorf("%w: %s holds no checkpoint of clock %d; it holds %s", perdure.ErrUsage, f.Store,
-			*f.Clock, clocks(found.Checkpoints))
+		return nil, perdure.Usagef("%s holds no checkpoint of clock %d; it holds %s", f.Store, *f.Clock,
+			clocks(found.Checkpoints))
 	}
 	return &found.Checkpoints[i], nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -47,8 +48,7 @@ func (p *LogLocation) open(ctx context.Context) (i *updatelog.Inspector, streams
 	var known *expectedLog
 	switch {
 	case (p.Dir == "") == (p.NATS == ""):
-		return nil, nil, fmt.Errorf("%w: no log given; specify a run's directory or an address nats://HOST:PORT",
-			perdure.ErrUsage)
+		return nil, nil, perdure.Usagef("no log given; specify a run's directory or an address nats://HOST:PORT")
 	case p.NATS != "":
 		soon, cancel := context.WithTimeout(ctx, LogPatience)
 		defer cancel()
@@ -119,25 +119,16 @@ func (p *LogLocation) streams(
 	if err == nil && known != nil {
 		all, err = known.check(all)
 	}
-	some := onlyStreams(all, func(s updatelog.Stream) bool { return p.Job == "" || s.Job == p.Job })
+	some := slices.DeleteFunc(all, func(s updatelog.Stream) bool { return p.Job != "" && s.Job != p.Job })
 	if err == nil && len(some) == 0 {
 		err = fmt.Errorf("this log has no streams for %s", cmp.Or(p.Job, "any job"))
 	}
 	return some, err
 }
 
-// streamsOf returns the streams of a job.
+// streamsOf returns the streams of a job, and overwrites the list.
 func streamsOf(streams []updatelog.Stream, job string) []updatelog.Stream {
-	return onlyStreams(streams, func(s updatelog.Stream) bool { return s.Job == job })
-}
-
-func onlyStreams(streams []updatelog.Stream, wanted func(updatelog.Stream) bool) (some []updatelog.Stream) {
-	for _, s := range streams {
-		if wanted(s) {
-			some = append(some, s)
-		}
-	}
-	return some
+	return slices.DeleteFunc(streams, func(s updatelog.Stream) bool { return s.Job != job })
 }
 
 // logVerifyResult is the JSON output of VerifyLog for a stream.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,20 +25,18 @@ type LogSelection struct {
 // DumpLog shows the records of one shard's stream.
 func DumpLog(ctx context.Context, out io.Writer, p LogLocation, part LogSelection, asJSON bool) error {
 	if part.Most != nil && *part.Most < 1 {
-		return fmt.Errorf("%w: invalid --most %d; choose 1 or more, or omit it to see all", perdure.ErrUsage,
-			*part.Most)
+		return perdure.Usagef("invalid --most %d; choose 1 or more, or omit it to see all", *part.Most)
 	}
 	i, streams, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
-	streams = onlyStreams(streams, func(s updatelog.Stream) bool { return s.Shard == part.Shard })
+	streams = slices.DeleteFunc(streams, func(s updatelog.Stream) bool { return s.Shard != part.Shard })
 	switch {
 	case len(streams) == 0:
-		err = fmt.Errorf("%w: this log has no shard %d; see perdure log verify", perdure.ErrUsage, part.Shard)
+		err = perdure.Usagef("this log has no shard %d; see perdure log verify", part.Shard)
 	case len(streams) > 1:
-		err = fmt.Errorf("%w: %d jobs have a shard %d in this log; choose one with --job", perdure.ErrUsage,
-			len(streams), part.Shard)
+		err = perdure.Usagef("%d jobs have a shard %d in this log; choose one with --job", len(streams), part.Shard)
 	default:
 		err = dumpStream(ctx, humanize.NewPrinter(out, asJSON), i, streams[0], part)
 	}

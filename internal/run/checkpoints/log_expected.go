@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,8 +33,7 @@ func readExpectedLog(run string) (*expectedLog, error) {
 	}
 	s, err := settings.Read(file)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; to inspect the log without this file, specify the directory %s",
-			perdure.ErrUsage, err,
+		return nil, perdure.Usagef("%w; to inspect the log without this file, specify the directory %s", err,
 			settings.LogFolder(run))
 	}
 	if !s.HasOwnLog() {

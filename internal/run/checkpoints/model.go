@@ -44,8 +44,7 @@ func ExportRun(out io.Writer, run, to string, force, partial, asJSON bool) error
 	}
 	f, err := Open(run)
 	if err != nil {
-		return fmt.Errorf("%w: %s has no model: the run has not ended, and has no checkpoint to export",
-			perdure.ErrUsage, run)
+		return perdure.Usagef("%s has no model: the run has not ended, and has no checkpoint to export", run)
 	}
 	f.Partial = partial
 	if ended && recovery.Of(sum.Recovery).Traits().SavesCuts() {

@@ -29,9 +29,9 @@ func (f *Location) Prune(out io.Writer, keep int, dry, asJSON bool) error {
 	tell := humanize.NewPrinter(out, asJSON)
 	switch {
 	case keep < 0:
-		return fmt.Errorf("%w: invalid --keep %d; choose 1 or more, or 0 to keep all", perdure.ErrUsage, keep)
+		return perdure.Usagef("invalid --keep %d; choose 1 or more, or 0 to keep all", keep)
 	case f.Clock != nil:
-		return fmt.Errorf("%w: prune keeps the newest checkpoints; remove @%d", perdure.ErrUsage, *f.Clock)
+		return perdure.Usagef("prune keeps the newest checkpoints; remove @%d", *f.Clock)
 	}
 	release, err := f.lockEnded(dry)
 	if err != nil {
@@ -81,9 +81,8 @@ func (f *Location) lockEnded(dry bool) (release func(), err error) {
 	}
 	hold, holder, err := rundir.LockEnded(f.Run)
 	if errors.Is(err, rundir.ErrRunning) {
-		return nil, fmt.Errorf("%w: the run in %s is still running, in %s, and deletes old checkpoints itself; end "+
-			"it first "+
-			"with perdure stop --run %s", perdure.ErrUsage, f.Run, holder, f.Run)
+		return nil, perdure.Usagef("the run in %s is still running, in %s, and deletes old checkpoints itself; end "+
+			"it first with perdure stop --run %s", f.Run, holder, f.Run)
 	}
 	if err != nil {
 		return nil, err
@@ -103,9 +102,8 @@ func (f *Location) checkUnclaimed() error {
 	if _, err := store.Size(f.Store, rundir.ModelFile); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return fmt.Errorf("%w: %w, which may still be running: specify its run's directory, or add --force to delete "+
-		"anyway",
-		perdure.ErrUsage, takenError(f.Store, claimed))
+	return perdure.Usagef("%w, which may still be running: specify its run's directory, or add --force to delete "+
+		"anyway", takenError(f.Store, claimed))
 }
 
 // countToKeep returns how many of the newest checkpoints stay. It reads them completely until it has found keep whole

@@ -152,8 +152,7 @@ type Listener struct {
 func Listen(addr string, ring *keys.Ring) (*Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: invalid dashboard address %q: write HOST:PORT, for example 127.0.0.1:0",
-			perdure.ErrUsage, addr)
+		return nil, perdure.Usagef("invalid dashboard address %q: write HOST:PORT, for example 127.0.0.1:0", addr)
 	}
 	in, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
 	if err != nil {
@@ -165,9 +164,8 @@ func Listen(addr string, ring *keys.Ring) (*Listener, error) {
 		return l, nil
 	}
 	if ring == nil {
-		return nil, errors.Join(in.Close(), fmt.Errorf("%w: other machines can reach the dashboard at %s: create keys "+
-			"with perdure keys new DIR and use --keys DIR, or use 127.0.0.1 and an SSH tunnel", perdure.ErrUsage,
-			addr))
+		return nil, errors.Join(in.Close(), perdure.Usagef("other machines can reach the dashboard at %s: create "+
+			"keys with perdure keys new DIR and use --keys DIR, or use 127.0.0.1 and an SSH tunnel", addr))
 	}
 	l.scheme, l.names = "https", []string{host}
 	if machine, err := os.Hostname(); err == nil {

@@ -193,9 +193,7 @@ func (c *Coordinator) listen(ring *keys.Ring) (o *role.Resources, err error) {
 // cannotListen returns an error of one line for an address that cannot be used.
 func cannotListen(flag, addr string, err error) error {
 	if _, _, bad := net.SplitHostPort(addr); bad != nil {
-		return fmt.Errorf("%w: invalid %s %s: write HOST:PORT, for example 10.0.0.5:7000 or [fd00::5]:7000",
-			perdure.ErrUsage,
-			flag, addr)
+		return perdure.Usagef("invalid %s %s: write HOST:PORT, for example 10.0.0.5:7000 or [fd00::5]:7000", flag, addr)
 	}
 	return fmt.Errorf("cannot listen on %s: %w; choose another address for %s", addr, humanize.Cause(err), flag)
 }
@@ -240,9 +238,8 @@ func (c *Coordinator) openJob(ctx context.Context) (s settings.Run, err error) {
 			return s, err
 		}
 		if differs != "" {
-			return s, fmt.Errorf("%w: %s contains a different job than %s: %s; choose another --dir",
-				perdure.ErrUsage, c.Dir,
-				c.Job.Name, differs)
+			return s, perdure.Usagef("%s contains a different job than %s: %s; choose another --dir", c.Dir, c.Job.Name,
+				differs)
 		}
 		if err := c.saveRequest(); err != nil {
 			return s, err

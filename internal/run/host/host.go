@@ -196,18 +196,15 @@ func (h *Host) prepare(ctx context.Context) error {
 func (h *Host) check() (err error) {
 	switch {
 	case h.Join == "":
-		return fmt.Errorf("%w: no job given; add --join HOST:PORT with the address that the job's coordinator printed",
-			perdure.ErrUsage)
+		return perdure.Usagef("no job given; add --join HOST:PORT with the address that the job's coordinator printed")
 	case h.Servers < 0 || h.Servers > perdure.MaxServers:
-		return fmt.Errorf("%w: invalid --servers %d; choose 0 to %d", perdure.ErrUsage, h.Servers, perdure.MaxServers)
+		return perdure.Usagef("invalid --servers %d; choose 0 to %d", h.Servers, perdure.MaxServers)
 	case h.Workers < 0 || h.Workers > perdure.MaxSlots:
-		return fmt.Errorf("%w: invalid --workers %d; choose 0 to %d", perdure.ErrUsage, h.Workers, perdure.MaxSlots)
+		return perdure.Usagef("invalid --workers %d; choose 0 to %d", h.Workers, perdure.MaxSlots)
 	case h.Servers+h.Workers == 0:
-		return fmt.Errorf("%w: a host without servers or workers has nothing to do; add --servers N or --workers N",
-			perdure.ErrUsage)
+		return perdure.Usagef("a host without servers or workers has nothing to do; add --servers N or --workers N")
 	case len(h.Command) > 0 && h.Workers == 0:
-		return fmt.Errorf("%w: the worker command %s was given, but the host has no workers; add --workers N",
-			perdure.ErrUsage,
+		return perdure.Usagef("the worker command %s was given, but the host has no workers; add --workers N",
 			h.Command[0])
 	}
 	if err := cmp.Or(transport.CheckAddress("--join", h.Join), checkName(h.Called), h.Notice.check()); err != nil {
@@ -215,12 +212,12 @@ func (h *Host) check() (err error) {
 	}
 	if h.Zone != "" {
 		if err := settings.CheckZone(h.Zone); err != nil {
-			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
+			return perdure.Usagef("--zone: %w", err)
 		}
 	}
 	if len(h.Command) > 0 {
 		if _, err := exec.LookPath(h.Command[0]); err != nil {
-			return fmt.Errorf("%w: cannot run %s: %w", perdure.ErrUsage, h.Command[0], humanize.Cause(err))
+			return perdure.Usagef("cannot run %s: %w", h.Command[0], humanize.Cause(err))
 		}
 	}
 	return nil
@@ -261,8 +258,7 @@ func (h *Host) loadCredentials(ctx context.Context) (err error) {
 // for Prometheus.
 func (h *Host) lockDir() (release func(), err error) {
 	if err := os.MkdirAll(filepath.Join(h.Dir, logsDir), 0o777); err != nil {
-		return nil, fmt.Errorf("%w: cannot write to %s: %w; choose another --dir", perdure.ErrUsage, h.Dir,
-			humanize.Cause(err))
+		return nil, perdure.Usagef("cannot write to %s: %w; choose another --dir", h.Dir, humanize.Cause(err))
 	}
 	locker, ok := disk.OS().(disk.Locker)
 	if !ok {
@@ -270,9 +266,8 @@ func (h *Host) lockDir() (release func(), err error) {
 	}
 	who := fmt.Sprintf("pid %d since %s", os.Getpid(), time.Now().UTC().Format(time.RFC3339))
 	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(h.Dir, "lock")), who)
-	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
-		return nil, fmt.Errorf("%w: another host uses %s: %s; choose another --dir", perdure.ErrUsage, h.Dir,
-			locked.Holder)
+	if locked, is := errors.AsType[*disk.LockedError](err); is {
+		return nil, perdure.Usagef("another host uses %s: %s; choose another --dir", h.Dir, locked.Holder)
 	}
 	if err != nil {
 		return nil, err
@@ -287,8 +282,8 @@ func (h *Host) lockDir() (release func(), err error) {
 func (h *Host) startProcesses(k *keeper, w *wire.Welcome) error {
 	httpdebug.SetIdentity(h.Log, w.Job.ID, hostRole, -1)
 	if h.Workers > 0 && len(h.Command) == 0 && w.Job.Workload == settings.OwnWorkload {
-		return fmt.Errorf("%w: this job's workers run your own program; add the command that starts it: perdure host "+
-			"… -- COMMAND", perdure.ErrUsage)
+		return perdure.Usagef("this job's workers run your own program; add the command that starts it: perdure host " +
+			"… -- COMMAND")
 	}
 	if err := h.checkSameJob(w.Job.ID); err != nil {
 		return err
@@ -317,9 +312,8 @@ func (h *Host) checkSameJob(id string) error {
 	path := filepath.Join(h.Dir, jobFile)
 	if was, err := os.ReadFile(path); err == nil {
 		if text := string(was); text != id+"\n" {
-			return fmt.Errorf("%w: %s belongs to job %.40q, but the job at %s is %s; choose another --dir",
-				perdure.ErrUsage,
-				h.Dir, text[:max(0, len(text)-1)], strings.Join(transport.ParseAddresses(h.Join), ","), id)
+			return perdure.Usagef("%s belongs to job %.40q, but the job at %s is %s; choose another --dir", h.Dir,
+				text[:max(0, len(text)-1)], strings.Join(transport.ParseAddresses(h.Join), ","), id)
 		}
 		return nil
 	}

@@ -57,7 +57,7 @@ func newKeeper(h *Host, tell func(wire.Exited)) (k *keeper, err error) {
 func (k *keeper) start(specs []supervisor.Spec) error {
 	for _, s := range specs {
 		if err := k.group.Start(s); err != nil {
-			return fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+			return perdure.Usagef("%w", err)
 		}
 	}
 	return nil

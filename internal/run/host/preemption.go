@@ -30,14 +30,13 @@ const shell = "sh"
 
 func (n *Notice) check() error {
 	if n.For < 0 || n.For > control.MaxNotice {
-		return fmt.Errorf("%w: invalid --notice %v; choose a time above 0 and at most %v", perdure.ErrUsage, n.For,
-			control.MaxNotice)
+		return perdure.Usagef("invalid --notice %v; choose a time above 0 and at most %v", n.For, control.MaxNotice)
 	}
 	if n.Probe == "" {
 		return nil
 	}
 	if _, err := exec.LookPath(shell); err != nil {
-		return fmt.Errorf("%w: --notice-command needs a shell, but %s is not installed", perdure.ErrUsage, shell)
+		return perdure.Usagef("--notice-command needs a shell, but %s is not installed", shell)
 	}
 	return nil
 }
@@ -47,8 +46,8 @@ var hostNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
 func checkName(name string) error {
 	if !hostNames.MatchString(name) {
-		return fmt.Errorf("%w: invalid host name %.40q; use letters, digits, dots, dashes and underscores, for "+
-			"example --name rack-a-7", perdure.ErrUsage, name)
+		return perdure.Usagef("invalid host name %.40q; use letters, digits, dots, dashes and underscores, for "+
+			"example --name rack-a-7", name)
 	}
 	return nil
 }

@@ -135,8 +135,8 @@ func (h *Host) listens(index int) (string, error) {
 			return net.JoinHostPort(host, "0"), nil
 		}
 	}
-	return "", fmt.Errorf("%w: cannot determine which address of this machine reaches %s; set the servers' listen "+
-		"address with --listen HOST:PORT", perdure.ErrUsage, strings.Join(transport.ParseAddresses(h.Join), ","))
+	return "", perdure.Usagef("cannot determine which address of this machine reaches %s; set the servers' listen "+
+		"address with --listen HOST:PORT", strings.Join(transport.ParseAddresses(h.Join), ","))
 }
 
 // checkFree returns an error if another process uses an address.
@@ -160,9 +160,8 @@ func offsetAddress(flag, addr string, by int) (string, error) {
 		n += uint64(by)
 	}
 	if err != nil || host == "" || n > maxPort {
-		return "", fmt.Errorf("%w: invalid %s %s: write HOST:PORT; servers use consecutive ports, starting with that "+
-			"one",
-			perdure.ErrUsage, flag, addr)
+		return "", perdure.Usagef("invalid %s %s: write HOST:PORT; servers use consecutive ports, starting with that "+
+			"one", flag, addr)
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
@@ -177,14 +176,13 @@ func (h *Host) metricsAt(at int) (string, error) {
 	}
 	addr, err := httpdebug.Loopback(h.Watch.Metrics)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return "", perdure.Usagef("%w", err)
 	}
 	host, port, _ := net.SplitHostPort(addr) // Loopback has checked it
 	n, err := strconv.ParseUint(port, 10, 16)
 	if n += uint64(at) + 1; err != nil || port == "0" || n > maxPort {
-		return "", fmt.Errorf("%w: --metrics %s: choose a port from 1 to %d: the host's processes use the ports "+
-			"after it",
-			perdure.ErrUsage, h.Watch.Metrics, maxPort-h.Servers-h.Workers)
+		return "", perdure.Usagef("--metrics %s: choose a port from 1 to %d: the host's processes use the ports "+
+			"after it", h.Watch.Metrics, maxPort-h.Servers-h.Workers)
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
@@ -194,7 +192,7 @@ func (h *Host) metricsAt(at int) (string, error) {
 func (h *Host) targets(job string) (all []metrics.Target, err error) {
 	own, err := httpdebug.Loopback(h.Watch.Metrics)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("%w", err)
 	}
 	all = append(all, metrics.NewTarget(job, hostRole, h.Called, transport.ReachableAddress(own, h.Advertise)))
 	for i := range h.Servers + h.Workers {

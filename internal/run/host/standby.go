@@ -38,9 +38,8 @@ func (c *Coordinator) sharesRegistry(ring *keys.Ring) (bool, error) {
 		return false, nil
 	}
 	if ring == nil {
-		return false, fmt.Errorf("%w: --registry %s can be shared by several coordinators, which need the same "+
-			"secrets; give each coordinator the same keys with --keys DIR; perdure keys new creates them",
-			perdure.ErrUsage, at)
+		return false, perdure.Usagef("--registry %s can be shared by several coordinators, which need the same "+
+			"secrets; give each coordinator the same keys with --keys DIR; perdure keys new creates them", at)
 	}
 	return true, nil
 }
@@ -96,9 +95,8 @@ func (c *Coordinator) isOver(ctx context.Context, from registry.Registry) (bool,
 	}
 	if f.Job.ID != c.jobID() {
 		at, _ := registry.ParseLocation(c.Registry) // shares has checked it
-		return false, fmt.Errorf("%w: --registry %s contains job %s, but %s requests another one; choose another "+
-			"prefix",
-			perdure.ErrUsage, at, f.Job.ID, c.Job.Name)
+		return false, perdure.Usagef("--registry %s contains job %s, but %s requests another one; choose another "+
+			"prefix", at, f.Job.ID, c.Job.Name)
 	}
 	if f.Failed != "" {
 		return true, fmt.Errorf("%w: %s", perdure.ErrFailed, f.Failed)

@@ -31,11 +31,10 @@ func ErrorText(err error) string {
 // Cause returns the innermost error of a failed system call, without the operation and the path. It returns any other
 // error unchanged.
 func Cause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, is := errors.AsType[syscall.Errno](err); is {
 		return errno
 	}
-	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+	if at, is := errors.AsType[*fs.PathError](err); is {
 		return at.Err
 	}
 	return err

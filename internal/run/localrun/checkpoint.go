@@ -140,18 +140,23 @@ func (k runStore) copyDrafts(from store.Store) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = putOpened(k.Store, name, o)
 		}
-		err = k.Put(name, func(w io.Writer) error {
-			_, err := io.Copy(w, o)
-			return err
-		})
-		if err := errors.Join(err, o.Close()); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// putOpened stores the content of an object of another store, which it closes.
+func putOpened(to store.Store, name string, o io.ReadCloser) error {
+	err := to.Put(name, func(w io.Writer) error {
+		_, err := io.Copy(w, o)
+		return err
+	})
+	return errors.Join(err, o.Close())
 }
 
 // copyObjects copies objects from one store to another that must not contain them.
@@ -163,14 +168,10 @@ func copyObjects(from, to store.Store, names []string) error {
 			return err
 		}
 		o, err := from.Open(name)
-		if err != nil {
-			return err
+		if err == nil {
+			err = putOpened(to, name, o)
 		}
-		err = to.Put(name, func(w io.Writer) error {
-			_, err := io.Copy(w, o)
-			return err
-		})
-		if err := errors.Join(err, o.Close()); err != nil {
+		if err != nil {
 			return err
 		}
 	}

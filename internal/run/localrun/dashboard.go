@@ -182,7 +182,7 @@ func (r liveJob) Act(ctx context.Context, a dashboard.Action) (accepted string, 
 	}
 	t, err := supervisor.ParseProcess(a.Target)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return "", perdure.Usagef("%w", err)
 	}
 	if r.job.Group().PID(t.Role, t.Index) == 0 {
 		return "", fmt.Errorf("%w: %s is not a running process that this machine's supervisor started",
@@ -200,8 +200,7 @@ func (r liveJob) Act(ctx context.Context, a dashboard.Action) (accepted string, 
 		}
 		r.job.Emit("resumed", t.String(), time.Now(), t.String()+" may continue")
 	default:
-		return "", fmt.Errorf("%w: unknown action %q; choose kill, freeze, resume, add or remove", perdure.ErrUsage,
-			a.Kind)
+		return "", perdure.Usagef("unknown action %q; choose kill, freeze, resume, add or remove", a.Kind)
 	}
 	return fmt.Sprintf("%s %s", a.Kind, a.Target), nil
 }
@@ -223,8 +222,7 @@ func (r liveJob) scaleByOne(ctx context.Context, a dashboard.Action) (accepted s
 	}
 	t, err := supervisor.ParseProcess(a.Target)
 	if err != nil || t.Role != wire.RoleWorker {
-		return "", fmt.Errorf("%w: invalid target %q; only a worker can leave, for example worker:1", perdure.ErrUsage,
-			a.Target)
+		return "", perdure.Usagef("invalid target %q; only a worker can leave, for example worker:1", a.Target)
 	}
 	return r.Control().Scale(ctx, control.Scale{Leave: []perdure.Slot{perdure.Slot(t.Index)}})
 }

@@ -38,12 +38,12 @@ type DistributedOptions struct {
 // CheckDistributed returns an error for settings that a job on several hosts cannot have.
 func CheckDistributed(s *settings.Run) error {
 	if len(s.Faults) > 0 {
-		return fmt.Errorf("%w: fault: faults cannot be injected into processes on several hosts; remove fault, and "+
-			"stop processes on the hosts instead", perdure.ErrUsage)
+		return perdure.Usagef("fault: faults cannot be injected into processes on several hosts; remove fault, and " +
+			"stop processes on the hosts instead")
 	}
 	if s.HasOwnLog() {
-		return fmt.Errorf("%w: recovery %s needs an update log that all hosts can reach; set log: "+
-			"perdure://HOST:4222 (perdure log --keys serves one), or nats://", perdure.ErrUsage, s.Job.Recovery)
+		return perdure.Usagef("recovery %s needs an update log that all hosts can reach; set log: "+
+			"perdure://HOST:4222 (perdure log --keys serves one), or nats://", s.Job.Recovery)
 	}
 	return nil
 }

@@ -47,9 +47,8 @@ func checkMemory(s *settings.Run, workers bool) (says string, err error) {
 		processes, what = processes+most, fmt.Sprintf("%d workers and %s", most, what)
 	}
 	if known && bytes*minNeededShare > free {
-		return "", fmt.Errorf("%w: %s need about %.0f GB of memory, but this machine has only %.0f GB free; reduce "+
-			"--workers or --servers, or choose a smaller --data",
-			perdure.ErrUsage, what, bytes/1e9, free/1e9)
+		return "", perdure.Usagef("%s need about %.0f GB of memory, but this machine has only %.0f GB free; reduce "+
+			"--workers or --servers, or choose a smaller --data", what, bytes/1e9, free/1e9)
 	}
 	if processes < manyProcesses && (!known || bytes < free/2) {
 		return "", nil

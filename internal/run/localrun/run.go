@@ -220,9 +220,8 @@ func ExposureWarning(addr string, of *settings.Reach) (text string, err error) {
 	case transport.IsLoopback(addr) || of.Keys != "":
 		return "", nil
 	case !of.Insecure:
-		return "", fmt.Errorf("%w: other machines can reach %s, and nothing is encrypted: create keys with perdure "+
-			"keys new DIR and use --keys DIR, or use --insecure if you trust everyone on that network",
-			perdure.ErrUsage, addr)
+		return "", perdure.Usagef("other machines can reach %s, and nothing is encrypted: create keys with perdure "+
+			"keys new DIR and use --keys DIR, or use --insecure if you trust everyone on that network", addr)
 	}
 	return fmt.Sprintf("INSECURE: other machines can reach %s: they need the run's secret, but nothing is encrypted, "+
 		"and anyone who can listen on the network learns the secret", addr), nil

@@ -21,12 +21,10 @@ const AnyPort = "127.0.0.1:0"
 func listen(addr string) (s socket, err error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
-		return s, fmt.Errorf("%w: invalid --listen %s: write HOST:PORT, for example 127.0.0.1:7000", perdure.ErrUsage,
-			addr)
+		return s, perdure.Usagef("invalid --listen %s: write HOST:PORT, for example 127.0.0.1:7000", addr)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return s, fmt.Errorf("%w: invalid --listen %s: specify the address at which workers reach this machine",
-			perdure.ErrUsage, addr)
+		return s, perdure.Usagef("invalid --listen %s: specify the address at which workers reach this machine", addr)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -149,7 +149,7 @@ func findProgram(command string) error {
 		return nil
 	}
 	if _, err := exec.LookPath(words[0]); err != nil {
-		return fmt.Errorf("%w: --exec %s: %w; give a program that this machine can start", perdure.ErrUsage, words[0],
+		return perdure.Usagef("--exec %s: %w; give a program that this machine can start", words[0],
 			humanize.Cause(errors.Unwrap(err)))
 	}
 	return nil

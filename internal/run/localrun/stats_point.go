@@ -47,10 +47,7 @@ func (t *jobStats) Point(clock perdure.Clock, since time.Duration, used roleUsag
 		clocks, rows, queued := float64(o.Clocks), float64(o.StaleRows), float64(o.QueuedBytes)/1e6
 		p.OutageClocks, p.StaleRows, p.OutageQueuedMB, p.OutageWaitedS = &clocks, &rows, &queued, &o.WaitedS
 	}
-	mb := func(r wire.Role) *float64 {
-		v := float64(used[r].RSS) / 1e6
-		return &v
-	}
+	mb := func(r wire.Role) *float64 { return new(float64(used[r].RSS) / 1e6) }
 	p.MBServer, p.MBWorker, p.MBCoordinator = mb(wire.RoleServer), mb(wire.RoleWorker), mb(wire.RoleCoordinator)
 	return p
 }
@@ -82,16 +79,14 @@ func (t *jobStats) rates(p *rundir.SeriesPoint, now sample) {
 		return
 	}
 	rate := func(a, b int64, scale float64) *float64 {
-		v := max(0, float64(a-b)/scale/seconds)
-		return &v
+		return new(max(0, float64(a-b)/scale/seconds))
 	}
 	p.SamplesPerSecond = rate(now.samples, t.last.samples, 1)
 	p.MBPushedPerSecond = rate(now.pushed, t.last.pushed, 1e6)
 	p.MBPulledPerSecond = rate(now.pulled, t.last.pulled, 1e6)
 	t.mbRate = *p.MBPushedPerSecond + *p.MBPulledPerSecond
 	cpu := func(r wire.Role) *float64 {
-		v := max(0, (now.usage[r].CPU-t.last.usage[r].CPU).Seconds()/seconds)
-		return &v
+		return new(max(0, (now.usage[r].CPU-t.last.usage[r].CPU).Seconds()/seconds))
 	}
 	p.CPUServer, p.CPUWorker, p.CPUCoordinator = cpu(wire.RoleServer), cpu(wire.RoleWorker), cpu(wire.RoleCoordinator)
 	p.TimeCompute, p.TimeStaleness, p.TimeCommunication = now.spent.minus(t.last.spent).shares()

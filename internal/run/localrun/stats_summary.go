@@ -128,8 +128,7 @@ func failure(f *supervisor.Failure) rundir.Failure {
 		if d == nil {
 			return nil
 		}
-		v := float64(d.Microseconds()) / 1000
-		return &v
+		return new(float64(d.Microseconds()) / 1000)
 	}
 	return rundir.Failure{
 		Kind: f.Kind, Target: f.Target, AtSeconds: f.At.Seconds(), AtClock: perdure.Clock(f.AtClock),

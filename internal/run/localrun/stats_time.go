@@ -35,10 +35,7 @@ func (s timeSpent) shares() (compute, staleness, communication *float64) {
 	if whole <= 0 {
 		return nil, nil, nil
 	}
-	share := func(d time.Duration) *float64 {
-		v := float64(d) / float64(whole)
-		return &v
-	}
+	share := func(d time.Duration) *float64 { return new(float64(d) / float64(whole)) }
 	return share(s.compute), share(s.staleness), share(s.communication)
 }
 

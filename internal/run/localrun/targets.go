@@ -77,7 +77,7 @@ func newTargets(w *Observability, s *settings.Run, warn func(string)) (t *target
 	}
 	addr, err := httpdebug.Loopback(w.Metrics)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("%w", err)
 	}
 	host, port, _ := net.SplitHostPort(addr) // Loopback has checked it
 	t = &targets{
@@ -86,8 +86,8 @@ func newTargets(w *Observability, s *settings.Run, warn func(string)) (t *target
 	}
 	last := 1 + s.Job.Servers + s.Job.Slots
 	if t.port, err = strconv.Atoi(port); err != nil || t.port < 0 || t.port > maxPort-last {
-		return nil, fmt.Errorf("%w: --metrics %s: each process needs a port; choose 1 to %d for the first one, or 0 "+
-			"for any free ports", perdure.ErrUsage, w.Metrics, maxPort-last)
+		return nil, perdure.Usagef("--metrics %s: each process needs a port; choose 1 to %d for the first one, or 0 "+
+			"for any free ports", w.Metrics, maxPort-last)
 	}
 	if warn != nil && !transport.IsLoopback(addr) {
 		warn(fmt.Sprintf("other machines can reach the metrics at %s without credentials; use a network that you "+

@@ -18,8 +18,7 @@ import (
 
 // displayState returns the current state of the run for the view.
 func (r *Run) displayState() *terminal.State {
-	stands := r.stats.State(r.job.Since(), time.Now())
-	return &stands
+	return new(r.stats.State(r.job.Since(), time.Now()))
 }
 
 func (r *Run) onEvent(e wire.Event) {

@@ -74,7 +74,7 @@ func ByToken(address, run, tokenFile, keysDir string) (c *control.Client, found 
 	}
 	job, err := authority.TokenJob(text.Reveal())
 	if err != nil {
-		return nil, run, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, tokenFile, err)
+		return nil, run, perdure.Usagef("%s: %w", tokenFile, err)
 	}
 	dir := cmp.Or(keysDir, filepath.Dir(tokenFile))
 	if _, err := os.Stat(filepath.Join(dir, keys.CAFile)); err != nil && keysDir != "" {
@@ -97,8 +97,7 @@ func controlOf(run string) (address, found string, err error) {
 	if run == "" {
 		runs, _ := filepath.Glob("runs/*/control") // the pattern is valid
 		if len(runs) == 0 {
-			return "", "", fmt.Errorf("%w: there is no run in runs/; specify one with --run DIR or --address HOST:PORT",
-				perdure.ErrUsage)
+			return "", "", perdure.Usagef("there is no run in runs/; specify one with --run DIR or --address HOST:PORT")
 		}
 		newest := slices.MaxFunc(runs, func(a, b string) int { return modified(a).Compare(modified(b)) })
 		run = filepath.Dir(newest)

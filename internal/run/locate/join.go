@@ -48,7 +48,7 @@ const joinTimeout = 5 * time.Second
 func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err error) {
 	switch {
 	case f.Join != "" && f.Coordinator != "":
-		return s, fmt.Errorf("%w: --join finds the coordinator itself; remove --coordinator", perdure.ErrUsage)
+		return s, perdure.Usagef("--join finds the coordinator itself; remove --coordinator")
 	case f.Join != "":
 		if f.Ring, err = OpenWatchedRing(ctx, f.KeysDir, role, f.Log); err != nil {
 			return s, err
@@ -58,8 +58,7 @@ func (f *Job) Find(ctx context.Context, role wire.Role) (s settings.Run, err err
 		}
 		return f.query(ctx)
 	case f.Coordinator == "" || f.Run == "":
-		return s, fmt.Errorf("%w: no job given; add --join HOST:PORT with the address that perdure status shows",
-			perdure.ErrUsage)
+		return s, perdure.Usagef("no job given; add --join HOST:PORT with the address that perdure status shows")
 	}
 	if f.Keys, err = InheritedSecrets(role, FirstFD); err != nil {
 		return s, err
@@ -95,8 +94,8 @@ func (f *Job) query(ctx context.Context) (s settings.Run, err error) {
 			return s, err
 		}
 		if s.Job.ID != welcome.Job.ID {
-			return s, fmt.Errorf("%w: %s is the directory of job %s, but the job at %s is %s", perdure.ErrUsage, f.Run,
-				s.Job.ID, f.Join, welcome.Job.ID)
+			return s, perdure.Usagef("%s is the directory of job %s, but the job at %s is %s", f.Run, s.Job.ID, f.Join,
+				welcome.Job.ID)
 		}
 		return s, nil
 	}
@@ -151,6 +150,6 @@ func (f *Job) RequireDir(why string) error {
 	if f.Run != "" {
 		return nil
 	}
-	return fmt.Errorf("%w: the job's directory is not on this machine, and %s; specify it or a copy with --run, or "+
-		"start the job with a --store that all machines can reach", perdure.ErrUsage, why)
+	return perdure.Usagef("the job's directory is not on this machine, and %s; specify it or a copy with --run, or "+
+		"start the job with a --store that all machines can reach", why)
 }

@@ -3,7 +3,6 @@ package locate
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 
 	"github.com/perdure/perdure"
@@ -31,9 +30,7 @@ func OpenRing(dir string, role wire.Role) (*keys.Ring, error) {
 		return nil, err
 	}
 	if is := ring.Identity(); is.Role != keys.Role(role) {
-		return nil, fmt.Errorf("%w: the keys in %s belong to %s, but a %s needs its own", perdure.ErrUsage,
-			ring.Dir(),
-			is, role)
+		return nil, perdure.Usagef("the keys in %s belong to %s, but a %s needs its own", ring.Dir(), is, role)
 	}
 	return ring, nil
 }

@@ -123,8 +123,8 @@ func ReadSecrets(file, run string, role wire.Role) (k wire.Keys, err error) {
 		path = filepath.Join(run, SecretFile)
 	}
 	if path == "" {
-		return k, fmt.Errorf("%w: the run requires its secret; set --secret-file or PERDURE_SECRET_FILE to the file "+
-			"secret in the run's directory, or --keys to the job's keys", perdure.ErrUsage)
+		return k, perdure.Usagef("the run requires its secret; set --secret-file or PERDURE_SECRET_FILE to the file " +
+			"secret in the run's directory, or --keys to the job's keys")
 	}
 	if k.Job, err = keys.ReadSecret(path); err == nil && role == wire.RoleServer {
 		if k.Servers, err = keys.ReadSecret(path + ServersExt); err != nil {

@@ -116,9 +116,8 @@ func ErrMissing(missing []string) error {
 		more = fmt.Sprintf(" and %d more", len(missing)-maxNamed)
 		missing = missing[:maxNamed]
 	}
-	return fmt.Errorf("%w: the job does not have the values of %s%s, such as frozen parameters above 64 MiB; call "+
-		"export in the program, or add --partial to omit them",
-		perdure.ErrUsage, strings.Join(missing, ", "), more)
+	return perdure.Usagef("the job does not have the values of %s%s, such as frozen parameters above 64 MiB; call "+
+		"export in the program, or add --partial to omit them", strings.Join(missing, ", "), more)
 }
 
 func (m *Model) description() (d description, err error) {
@@ -137,22 +136,22 @@ func (m *Model) description() (d description, err error) {
 		}
 	}
 	if len(all) < descriptionHead {
-		return d, fmt.Errorf("%w: table %s is incomplete: its rows were lost, or the program has not written them yet",
-			perdure.ErrUsage, namesTable)
+		return d, perdure.Usagef("table %s is incomplete: its rows were lost, or the program has not written them yet",
+			namesTable)
 	}
 	text := all[descriptionHead:]
 	if n := binary.LittleEndian.Uint32(all); uint64(n) <= uint64(len(text)) {
 		text = text[:n]
 	}
 	if crc32.ChecksumIEEE(text) != binary.LittleEndian.Uint32(all[4:]) {
-		return d, fmt.Errorf("%w: table %s is incomplete: some of its rows were lost", perdure.ErrUsage, namesTable)
+		return d, perdure.Usagef("table %s is incomplete: some of its rows were lost", namesTable)
 	}
 	if err := json.Unmarshal(text, &d); err != nil {
 		return d, fmt.Errorf("table %s: %w", namesTable, err)
 	}
 	if d.Version != descriptionVersion {
-		return d, fmt.Errorf("%w: table %s has version %d, but only version %d is supported; use the version of "+
-			"perdure that trained the model", perdure.ErrUsage, namesTable, d.Version, descriptionVersion)
+		return d, perdure.Usagef("table %s has version %d, but only version %d is supported; use the version of "+
+			"perdure that trained the model", namesTable, d.Version, descriptionVersion)
 	}
 	return d, nil
 }

@@ -14,7 +14,7 @@ import (
 // the model. The model must have exactly these tables, with the same shapes and only finite numbers.
 func (m *Model) Fits(ctx context.Context, w workload.Workload, specs []perdure.TableSpec) error {
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", perdure.ErrUsage, m.Path, fmt.Sprintf(format, args...))
+		return perdure.Usagef("%s: %s", m.Path, fmt.Sprintf(format, args...))
 	}
 	switch name := w.Describe().Name; m.Meta["workload"] {
 	case name:

@@ -36,7 +36,7 @@ func Open(path string) (*Model, error) {
 	}
 	f, err := disk.OpenRegular(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: cannot read the model %s: %w", perdure.ErrUsage, path, humanize.Cause(err))
+		return nil, perdure.Usagef("cannot read the model %s: %w", path, humanize.Cause(err))
 	}
 	defer func() { _ = f.Close() }() // only read
 	if info, err = f.Stat(); err != nil {

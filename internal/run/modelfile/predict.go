@@ -43,24 +43,23 @@ func Predict(ctx context.Context, out, sent io.Writer, a Prediction) error {
 		return fmt.Errorf("predict: %w", err)
 	}
 	if wrong := m.Diverged(); wrong != "" {
-		return fmt.Errorf("%w: predict: %s: %s", perdure.ErrUsage, a.Model, wrong)
+		return perdure.Usagef("predict: %s: %s", a.Model, wrong)
 	}
 	name := m.Meta["workload"]
 	aboutItems := len(a.Users) > 0 || a.Pairs != "" || a.Known != "" || a.Best != nil
 	w := &writer{out: out, json: a.JSON}
 	switch {
 	case name == mf.Name && a.Data != "":
-		return fmt.Errorf("%w: predict: an mf model makes predictions for --user or --pairs; remove --data",
-			perdure.ErrUsage)
+		return perdure.Usagef("predict: an mf model makes predictions for --user or --pairs; remove --data")
 	case name == mf.Name:
 		err = ratings(w, m, &a)
 	case name == "":
-		return fmt.Errorf("%w: predict: %s does not name its workload", perdure.ErrUsage, a.Model)
+		return perdure.Usagef("predict: %s does not name its workload", a.Model)
 	case aboutItems:
-		return fmt.Errorf("%w: predict: --user, --best, --known and --pairs apply only to mf models, but this model's "+
-			"workload is %.40q", perdure.ErrUsage, name)
+		return perdure.Usagef("predict: --user, --best, --known and --pairs apply only to mf models, but this "+
+			"model's workload is %.40q", name)
 	case !classifies(name):
-		return fmt.Errorf("%w: predict: the model's workload, %.40q, cannot make predictions", perdure.ErrUsage, name)
+		return perdure.Usagef("predict: the model's workload, %.40q, cannot make predictions", name)
 	default:
 		err = classes(ctx, w, sent, m, &a)
 	}
@@ -76,19 +75,17 @@ func classifies(name string) bool {
 // ratings predicts users' ratings of items.
 func ratings(w *writer, m *Model, a *Prediction) error {
 	if len(a.Users) == 0 && a.Pairs == "" {
-		return fmt.Errorf("%w: predict: choose --user NAME for the best items of a user, or --pairs FILE",
-			perdure.ErrUsage)
+		return perdure.Usagef("predict: choose --user NAME for the best items of a user, or --pairs FILE")
 	}
 	if len(a.Users) == 0 && (a.Best != nil || a.Known != "") {
-		return fmt.Errorf("%w: predict: --best and --known apply only to the items of --user NAME; remove them",
-			perdure.ErrUsage)
+		return perdure.Usagef("predict: --best and --known apply only to the items of --user NAME; remove them")
 	}
 	most := defaultBest
 	if a.Best != nil {
 		most = *a.Best
 	}
 	if most < 1 {
-		return fmt.Errorf("%w: predict: invalid --best %d; choose at least 1", perdure.ErrUsage, most)
+		return perdure.Usagef("predict: invalid --best %d; choose at least 1", most)
 	}
 	p, err := mf.NewPredictor(m.Tensors, m.Meta)
 	if err != nil {

@@ -84,8 +84,8 @@ func readSaved(r io.Reader, size int64) (*Saved, error) {
 	case string(head[:at]) != savedMagic[:at] || size < 0 || n > uint64(size):
 		return nil, malformed("it is not a state of perdure.torch")
 	case version != savedMagic[at]:
-		return nil, fmt.Errorf("%w: the saved state has format %q, but this version of perdure reads format %q; use "+
-			"the version that trained the model", perdure.ErrUsage, version, savedMagic[at])
+		return nil, perdure.Usagef("the saved state has format %q, but this version of perdure reads format %q; use "+
+			"the version that trained the model", version, savedMagic[at])
 	}
 	tree, err := io.ReadAll(io.LimitReader(r, int64(n)))
 	if err == nil && uint64(len(tree)) < n {

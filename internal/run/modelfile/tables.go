@@ -3,7 +3,6 @@ package modelfile
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/safetensors"
@@ -25,19 +24,17 @@ func (m *Model) Tables(specs []perdure.TableSpec) (Tables, error) {
 	for _, s := range specs {
 		of, ids := m.find(s.Name), m.find(s.Name+safetensors.IDsSuffix)
 		if of == nil || of.Data == nil || len(of.Shape) != 2 {
-			return nil, fmt.Errorf("%w: it has no table %s", perdure.ErrUsage, s.Name)
+			return nil, perdure.Usagef("it has no table %s", s.Name)
 		}
 		n := of.Shape[0]
 		if of.Shape[1] != int64(s.Dim) || ids == nil && (s.Sparse || n != s.Rows) {
-			return nil, fmt.Errorf("%w: its table %s has the shape %v, %s, but must have %s",
-				perdure.ErrUsage,
-				s.Name, of.Shape, kindOf(ids != nil), shapeOf(&s))
+			return nil, perdure.Usagef("its table %s has the shape %v, %s, but must have %s", s.Name, of.Shape,
+				kindOf(ids != nil), shapeOf(&s))
 		}
 		r := &rows{dim: s.Dim, values: of.Data}
 		if ids != nil {
 			if int64(len(ids.Ints)) != n {
-				return nil, fmt.Errorf("%w: its table %s has %d rows and %d row IDs", perdure.ErrUsage, s.Name,
-					n, len(ids.Ints))
+				return nil, perdure.Usagef("its table %s has %d rows and %d row IDs", s.Name, n, len(ids.Ints))
 			}
 			r.at = make(map[perdure.RowID]int, n)
 			for i, id := range ids.Ints {

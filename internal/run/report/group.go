@@ -51,22 +51,14 @@ func wall(t *trial) *float64   { return t.line.WallSeconds }
 func lost(t *trial) *float64   { return number(t.line.Lost) }
 func redone(t *trial) *float64 { return number(t.line.Redone) }
 
-func faults(t *trial) *float64 {
-	n := float64(len(t.Summary.Failures))
-	return &n
-}
-
-func awayFor(t *trial) *float64 {
-	v := t.Summary.OutageSeconds()
-	return &v
-}
+func faults(t *trial) *float64  { return new(float64(len(t.Summary.Failures))) }
+func awayFor(t *trial) *float64 { return new(t.Summary.OutageSeconds()) }
 
 func number(n *int64) *float64 {
 	if n == nil {
 		return nil
 	}
-	v := float64(*n)
-	return &v
+	return new(float64(*n))
 }
 
 // identitySettings lists settings that identify a run or follow from other settings.

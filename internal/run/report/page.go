@@ -79,7 +79,7 @@ func New(all []*runs.Run, o Options) (*Page, error) {
 		}
 	}
 	if len(trials) == 0 {
-		return nil, fmt.Errorf("%w: none of the runs can be read: %s", perdure.ErrUsage, strings.Join(p.Problems, "; "))
+		return nil, perdure.Usagef("none of the runs can be read: %s", strings.Join(p.Problems, "; "))
 	}
 	studies, problems := studiesOf(trials)
 	p.Problems = append(p.Problems, problems...)
@@ -306,7 +306,7 @@ func (s *section) repeatCommands() (all []repeatCommand, err error) {
 		}
 		text, err := disk.ReadRegular(filepath.Join(t.Folder, rundir.RunFile), rundir.MaxSettingsBytes)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+			return nil, perdure.Usagef("%w", err)
 		}
 		a.Command, a.Settings = fmt.Sprintf("perdure %s --from run.json", command), t.withoutSecrets(string(text))
 		all = append(all, a)

@@ -221,8 +221,7 @@ func (s *section) ending() (picture, bool) {
 	}
 	return mainPicture("ending", "How each group ended", caption, func(width float64) *plot.Figure {
 		f.Width, f.Columns = width, max(1, min(len(f.Panels), int(width/280)))
-		out := f
-		return &out
+		return new(f)
 	}), len(f.Panels) > 0
 }
 

@@ -35,7 +35,7 @@ func (p *Page) Write(out io.Writer, file string, force bool) error {
 		}
 		files = append(files, File{file, text})
 	default:
-		return fmt.Errorf("%w: a report must be an .html or an .md file: %s", perdure.ErrUsage, file)
+		return perdure.Usagef("a report must be an .html or an .md file: %s", file)
 	}
 	for _, f := range files {
 		if err := mayReplace(f.Name, force); err != nil {
@@ -71,13 +71,11 @@ func mayReplace(file string, force bool) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, file, err)
+		return perdure.Usagef("cannot write %s: %w", file, err)
 	case bytes.Contains(b, []byte(Mark)):
 		return nil
 	}
-	return fmt.Errorf("%w: %s already exists and is not a report; choose another name, or add --force",
-		perdure.ErrUsage,
-		file)
+	return perdure.Usagef("%s already exists and is not a report; choose another name, or add --force", file)
 }
 
 func save(f File) error {
@@ -86,10 +84,10 @@ func save(f File) error {
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: directory %s does not exist", perdure.ErrUsage, filepath.Dir(f.Name))
+		return perdure.Usagef("directory %s does not exist", filepath.Dir(f.Name))
 	}
-	if at := (*os.PathError)(nil); errors.As(err, &at) {
-		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, f.Name, at.Err)
+	if at, is := errors.AsType[*os.PathError](err); is {
+		return perdure.Usagef("cannot write %s: %w", f.Name, at.Err)
 	}
 	return err
 }

@@ -48,8 +48,7 @@ func (b *backend) Scale(ctx context.Context, s control.Scale) (accepted string, 
 // Drain implements control.Backend.
 func (b *backend) Drain(ctx context.Context, d control.Drain) (ends control.DrainResult, err error) {
 	if d.Notice < 0 || d.Notice > control.MaxNotice {
-		return ends, fmt.Errorf("%w: invalid notice of %v; choose 0 to %v", perdure.ErrUsage, d.Notice,
-			control.MaxNotice)
+		return ends, perdure.Usagef("invalid notice of %v; choose 0 to %v", d.Notice, control.MaxNotice)
 	}
 	var all []coordinator.Drained
 	var refused error
@@ -207,8 +206,8 @@ func (b *backend) Fault(ctx context.Context, spec string) (string, error) {
 		return "", err
 	}
 	if b.unsupervised && f.Target.Role != supervisor.RoleShards {
-		return "", fmt.Errorf("%w: faults cannot be injected into this job, because its processes run on several "+
-			"hosts; stop processes on the hosts, or let shards fail with kill:shards:PART", perdure.ErrUsage)
+		return "", perdure.Usagef("faults cannot be injected into this job, because its processes run on several " +
+			"hosts; stop processes on the hosts, or let shards fail with kill:shards:PART")
 	}
 	var refused error
 	err = b.co.Ask(ctx, func(core *membership.Core, _ coordinator.Latest) {

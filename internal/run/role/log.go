@@ -41,7 +41,7 @@ type Log struct {
 // Run serves the log until ctx ends.
 func (c *Log) Run(ctx context.Context) error {
 	if c.MB < 0 || c.MB > settings.MaxLogMB {
-		return fmt.Errorf("%w: invalid --mb %d; choose 1 to %d", perdure.ErrUsage, c.MB, settings.MaxLogMB)
+		return perdure.Usagef("invalid --mb %d; choose 1 to %d", c.MB, settings.MaxLogMB)
 	}
 	httpdebug.SetIdentity(c.Log, "", string(supervisor.RoleLog), 0)
 	machine.LimitGarbage(1)
@@ -89,9 +89,8 @@ func (c *Log) ring(ctx context.Context) (*keys.Ring, error) {
 	switch {
 	case c.Inherits || transport.IsLoopback(at):
 	case !c.Insecure:
-		return nil, fmt.Errorf("%w: other machines can reach a log at %s, and nothing is encrypted: create keys with "+
+		return nil, perdure.Usagef("other machines can reach a log at %s, and nothing is encrypted: create keys with "+
 			"perdure keys new DIR and use --keys DIR, or use --insecure if you trust everyone on that network",
-			perdure.ErrUsage,
 			c.Listen)
 	default:
 		c.Log.Warn(fmt.Sprintf("INSECURE: other machines can reach the log at %s: they need the secret of its URL, "+

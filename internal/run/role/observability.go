@@ -2,7 +2,6 @@ package role
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 
 	"github.com/perdure/perdure"
@@ -25,7 +24,7 @@ func (w *Observability) Open(ctx context.Context, log *slog.Logger) (*httpdebug.
 	}
 	addr, err := httpdebug.Loopback(w.Metrics)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("%w", err)
 	}
 	if w.RetryListen {
 		return httpdebug.OpenRetrying(ctx, addr, log), nil

@@ -3,7 +3,6 @@ package role
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
@@ -46,7 +45,7 @@ var ErrDrained = server.ErrDrained
 func (c *Server) Run(ctx, atOnce context.Context) error {
 	if c.Zone != "" {
 		if err := settings.CheckZone(c.Zone); err != nil {
-			return fmt.Errorf("%w: --zone: %w", perdure.ErrUsage, err)
+			return perdure.Usagef("--zone: %w", err)
 		}
 	}
 	httpdebug.SetIdentity(c.Log, "", string(wire.RoleServer), c.Index)

@@ -50,7 +50,7 @@ type Worker struct {
 // Run trains until the job ends. When ctx ends, the worker finishes its clock if possible and leaves.
 func (c *Worker) Run(ctx context.Context) error {
 	if c.LostAfter < 0 {
-		return fmt.Errorf("%w: invalid --lost-after %v; choose a time, or 0s for never", perdure.ErrUsage, c.LostAfter)
+		return perdure.Usagef("invalid --lost-after %v; choose a time, or 0s for never", c.LostAfter)
 	}
 	httpdebug.SetIdentity(c.Log, "", string(wire.RoleWorker), c.Slot)
 	monitor, err := c.Watch.Open(ctx, c.Log)
@@ -113,13 +113,11 @@ func (c *Worker) check(s *settings.Run) error {
 		return errOwnWorkers
 	}
 	if c.OutageMB < 0 || c.OutageMB > settings.MaxOutageMB {
-		return fmt.Errorf("%w: invalid --outage-mb %d; choose 0 to %d MiB", perdure.ErrUsage, c.OutageMB,
-			settings.MaxOutageMB)
+		return perdure.Usagef("invalid --outage-mb %d; choose 0 to %d MiB", c.OutageMB, settings.MaxOutageMB)
 	}
 	if c.OutageMB > 0 && !s.Job.OnOutage.Continue {
-		return fmt.Errorf("%w: --outage-mb applies only to jobs that continue during an outage, but this job waits; "+
-			"remove it",
-			perdure.ErrUsage)
+		return perdure.Usagef("--outage-mb applies only to jobs that continue during an outage, but this job waits; " +
+			"remove it")
 	}
 	if c.Job.Remote {
 		return nil

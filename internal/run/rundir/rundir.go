@@ -149,9 +149,8 @@ func (d *Dir) releaseLock() error {
 func Reopen(path string) (*Dir, error) {
 	d := &Dir{path: path}
 	if err := d.acquireLock(); err != nil {
-		var locked *disk.LockedError
-		if errors.As(err, &locked) {
-			return nil, fmt.Errorf("%w: another process uses %s: %s", perdure.ErrUsage, path, holderOf(locked))
+		if locked, is := errors.AsType[*disk.LockedError](err); is {
+			return nil, perdure.Usagef("another process uses %s: %s", path, holderOf(locked))
 		}
 		return nil, dirError(path, err)
 	}
@@ -179,10 +178,10 @@ func (l *record) reopen(d *Dir) (err error) {
 // makeEmpty creates the directory unless it exists and is empty.
 func makeEmpty(path string) error {
 	if path == "" {
-		return fmt.Errorf("%w: the run's directory has no name; choose one, for example runs/first", perdure.ErrUsage)
+		return perdure.Usagef("the run's directory has no name; choose one, for example runs/first")
 	}
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
-		return fmt.Errorf("%w: %s is a file; choose another directory for the run", perdure.ErrUsage, path)
+		return perdure.Usagef("%s is a file; choose another directory for the run", path)
 	}
 	if err := os.MkdirAll(path, 0o777); err != nil {
 		return dirError(path, err)
@@ -192,9 +191,8 @@ func makeEmpty(path string) error {
 		return dirError(path, err)
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("%w: %s is not empty (it contains %s); choose another directory for the run",
-			perdure.ErrUsage,
-			path, entries[0].Name())
+		return perdure.Usagef("%s is not empty (it contains %s); choose another directory for the run", path,
+			entries[0].Name())
 	}
 	return nil
 }
@@ -211,15 +209,12 @@ func create(dir, name string) (*os.File, error) {
 // dirError returns an error of one line about a directory that cannot be used.
 func dirError(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: another run has just started in %s; choose another directory for the run",
-			perdure.ErrUsage,
-			path)
+		return perdure.Usagef("another run has just started in %s; choose another directory for the run", path)
 	}
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, is := errors.AsType[*fs.PathError](err); is {
 		err = at.Err
 	}
-	return fmt.Errorf("%w: cannot write to %s: %w; choose another directory for the run", perdure.ErrUsage, path, err)
+	return perdure.Usagef("cannot write to %s: %w; choose another directory for the run", path, err)
 }
 
 // Path returns the directory's path as passed to Create.

@@ -30,7 +30,7 @@ func ReadRun(file string, run any) error {
 		err = json.Unmarshal(b, &tree) // rejects invalid JSON
 	}
 	if err != nil {
-		if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		if at, is := errors.AsType[*fs.PathError](err); is {
 			err = at.Err
 		}
 		return fmt.Errorf("%s is not a run's settings file: %w", file, err)
@@ -50,7 +50,7 @@ func ReadRun(file string, run any) error {
 
 func decode(b []byte, v any) error {
 	err := json.Unmarshal(b, v)
-	if bad := (*json.UnmarshalTypeError)(nil); errors.As(err, &bad) {
+	if bad, is := errors.AsType[*json.UnmarshalTypeError](err); is {
 		return fmt.Errorf("%s cannot be a JSON %s", bad.Field, bad.Value)
 	}
 	return err
@@ -65,7 +65,7 @@ func checkSchema(b []byte) error {
 		return err
 	}
 	if err := disk.CheckVersion(of.Schema, Schema); err != nil {
-		return fmt.Errorf("%w: the run was %w", perdure.ErrUsage, err)
+		return perdure.Usagef("the run was %w", err)
 	}
 	return nil
 }

@@ -54,8 +54,7 @@ func (e *exporter) wrote(file string, rows int, of string) {
 // Export writes runs for other programs. A damaged run appears only among the rows of runs, with the reason.
 func Export(out io.Writer, all []*Run, to Exports, asJSON bool) error {
 	if to.CSV == "" && to.Series == "" && to.TensorBoard == "" {
-		return fmt.Errorf("%w: no output given; use --csv FILE, --series FILE or --tensorboard DIR",
-			perdure.ErrUsage)
+		return perdure.Usagef("no output given; use --csv FILE, --series FILE or --tensorboard DIR")
 	}
 	if err := to.check(); err != nil { // write nothing if one of the files cannot be written
 		return err
@@ -98,11 +97,10 @@ func (to *Exports) check() error {
 		}
 	}
 	if at, err := os.Stat(to.TensorBoard); to.TensorBoard != "" && err == nil && !at.IsDir() {
-		return fmt.Errorf("%w: --tensorboard %s is a file; choose a directory", perdure.ErrUsage, to.TensorBoard)
+		return perdure.Usagef("--tensorboard %s is a file; choose a directory", to.TensorBoard)
 	}
 	if to.CSV != "" && filepath.Clean(to.CSV) == filepath.Clean(to.Series) {
-		return fmt.Errorf("%w: --csv and --series are the same file, %s; choose different files", perdure.ErrUsage,
-			to.CSV)
+		return perdure.Usagef("--csv and --series are the same file, %s; choose different files", to.CSV)
 	}
 	return nil
 }
@@ -210,13 +208,13 @@ func writeFile(file string, force bool, write func(io.Writer) error) error {
 
 func mayWrite(file string, force bool) error {
 	if _, err := os.Lstat(file); err == nil && !force {
-		return fmt.Errorf("%w: %s already exists; choose another name, or use --force", perdure.ErrUsage, file)
+		return perdure.Usagef("%s already exists; choose another name, or use --force", file)
 	}
 	return nil
 }
 
 func dirError(file string) error {
-	return fmt.Errorf("%w: the directory %s does not exist", perdure.ErrUsage, filepath.Dir(file))
+	return perdure.Usagef("the directory %s does not exist", filepath.Dir(file))
 }
 
 // tensorBoardTags maps columns of a run's measurements to the tags under which TensorBoard shows them. TensorBoard
@@ -246,7 +244,7 @@ func (e *exporter) writeTensorBoard(all []*Run, dir string, force bool) error {
 		name := strings.Trim(strings.ReplaceAll(filepath.ToSlash(r.Folder), "../", ""), "/.")
 		to := filepath.Join(dir, filepath.FromSlash(cmp.Or(name, "run")))
 		if err := os.MkdirAll(to, 0o777); err != nil {
-			return fmt.Errorf("%w: %w", perdure.ErrUsage, cause(err))
+			return perdure.Usagef("%w", cause(err))
 		}
 		file := filepath.Join(to, fmt.Sprintf("events.out.tfevents.%d.perdure", r.Began.Unix()))
 		err = writeFile(file, force, func(w io.Writer) error { return writeEvents(w, r, &s) })

@@ -28,12 +28,11 @@ func Find(names []string) (all []*Run, err error) {
 		found, err := runDirsIn(name, maxDepth)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, fmt.Errorf("%w: the directory %s does not exist", perdure.ErrUsage, name)
+			return nil, perdure.Usagef("the directory %s does not exist", name)
 		case err != nil:
-			return nil, fmt.Errorf("%w: cannot look for runs in %s: %w", perdure.ErrUsage, name, cause(err))
+			return nil, perdure.Usagef("cannot look for runs in %s: %w", name, cause(err))
 		case len(found) == 0:
-			return nil, fmt.Errorf("%w: there is no run in %s: a run's directory has a %s", perdure.ErrUsage, name,
-				rundir.RunFile)
+			return nil, perdure.Usagef("there is no run in %s: a run's directory has a %s", name, rundir.RunFile)
 		}
 		for _, dir := range found {
 			if !slices.ContainsFunc(all, func(r *Run) bool { return r.Folder == dir }) {
@@ -48,10 +47,9 @@ func Find(names []string) (all []*Run, err error) {
 func One(dir string) (*Run, error) {
 	if _, err := os.Stat(filepath.Join(dir, rundir.RunFile)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s is not a run's directory: it has no %s", perdure.ErrUsage, dir,
-				rundir.RunFile)
+			return nil, perdure.Usagef("%s is not a run's directory: it has no %s", dir, rundir.RunFile)
 		}
-		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("%w", err)
 	}
 	return Read(filepath.Clean(dir)), nil
 }
@@ -80,7 +78,7 @@ func runDirsIn(dir string, deep int) (found []string, err error) {
 
 // cause returns the operating system's error with the path.
 func cause(err error) error {
-	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+	if at, is := errors.AsType[*fs.PathError](err); is {
 		return fmt.Errorf("%s: %w", at.Path, at.Err)
 	}
 	return err

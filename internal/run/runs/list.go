@@ -43,8 +43,7 @@ func (r *Run) Line() Line {
 	job := &r.Settings.Job
 	l := Line{Folder: r.Folder, State: r.State, Clock: r.Clock}
 	if !r.Began.IsZero() {
-		at := r.Began.UTC()
-		l.Began = &at
+		l.Began = new(r.Began.UTC())
 	}
 	if r.Problem != nil {
 		l.Problem = humanize.ErrorText(r.Problem)
@@ -114,7 +113,7 @@ func unknownLast[T any](a, b *T, compare func(a, b T) int) int {
 func List(out io.Writer, all []*Run, order string, asJSON bool) error {
 	compare, known := Orders[order]
 	if !known && order != "" {
-		return fmt.Errorf("%w: invalid --sort %s; choose %s", perdure.ErrUsage, order, orderNames())
+		return perdure.Usagef("invalid --sort %s; choose %s", order, orderNames())
 	}
 	lines := []pricedLine{}
 	for _, r := range all {

@@ -2,7 +2,6 @@ package runs
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
@@ -55,8 +54,7 @@ func (r *Run) checkWritten() error {
 	if r.Problem != nil {
 		why = r.Problem
 	}
-	return fmt.Errorf("%w: %s was not deleted: its %s does not look like a run's: %w", perdure.ErrUsage, r.Folder,
-		rundir.RunFile, why)
+	return perdure.Usagef("%s was not deleted: its %s does not look like a run's: %w", r.Folder, rundir.RunFile, why)
 }
 
 func (r *Run) remove(tell *humanize.Printer, dry bool) (what removeResult, err error) {
@@ -92,7 +90,5 @@ func (r *Run) remove(tell *humanize.Printer, dry bool) (what removeResult, err e
 }
 
 func stillRunningError(dir, where string) error {
-	return fmt.Errorf("%w: the run in %s is still running%s; stop it first: perdure stop --run %s", perdure.ErrUsage,
-		dir,
-		where, dir)
+	return perdure.Usagef("the run in %s is still running%s; stop it first: perdure stop --run %s", dir, where, dir)
 }

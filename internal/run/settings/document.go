@@ -47,11 +47,11 @@ type Entry struct {
 // ReadDocument reads the document in a regular file.
 func ReadDocument(path string) (Node, error) {
 	text, err := readDocument(path)
-	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+	if pe, is := errors.AsType[*fs.PathError](err); is {
 		err = pe.Err // without the path and the name of the system call
 	}
 	if err != nil {
-		return Node{}, fmt.Errorf("%w: %s cannot be read: %w", perdure.ErrUsage, path, err)
+		return Node{}, perdure.Usagef("%s cannot be read: %w", path, err)
 	}
 	return ParseDocument(path, text)
 }
@@ -70,10 +70,9 @@ func ParseDocument(name string, text []byte) (Node, error) {
 	v := Node{file: name, line: 1}
 	switch {
 	case len(text) > MaxDocumentBytes:
-		return v, fmt.Errorf("%w: %s is longer than %d bytes, the limit for a document", perdure.ErrUsage, name,
-			MaxDocumentBytes)
+		return v, perdure.Usagef("%s is longer than %d bytes, the limit for a document", name, MaxDocumentBytes)
 	case bytes.IndexByte(text, 0) >= 0:
-		return v, fmt.Errorf("%w: %s is not a text file; write YAML or JSON", perdure.ErrUsage, name)
+		return v, perdure.Usagef("%s is not a text file; write YAML or JSON", name)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var root, next yaml.Node
@@ -100,7 +99,7 @@ func ParseDocument(name string, text []byte) (Node, error) {
 // empty returns the error for a document without keys. Such a file is probably truncated or commented out, and
 // accepting it would silently apply all defaults.
 func (v Node) empty() error {
-	return fmt.Errorf("%w: %s is empty: it has no key; write at least one, as in workers: 4", perdure.ErrUsage, v.file)
+	return perdure.Usagef("%s is empty: it has no key; write at least one, as in workers: 4", v.file)
 }
 
 // Tags of scalars.
@@ -190,7 +189,7 @@ func (v Node) Folder() string { return filepath.Dir(v.file) }
 
 // Errorf returns an error of one line that starts with the file and the value's line.
 func (v Node) Errorf(format string, args ...any) error {
-	return fmt.Errorf("%w: %s:%d: %w", perdure.ErrUsage, v.file, v.line, fmt.Errorf(format, args...))
+	return perdure.Usagef("%s:%d: %w", v.file, v.line, fmt.Errorf(format, args...))
 }
 
 // wrong returns the error for a value of another type than want.

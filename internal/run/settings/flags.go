@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/core/recovery"
@@ -98,7 +97,7 @@ func (a *Flags) CompletePerRun(s *Run) (err error) {
 	s.Version, s.Reach = a.Version, a.Reach
 	s.Job.OwnWorkers = s.Job.OwnWorkers || a.isOwnWorkload()
 	if a.MaxFailures < 0 || a.MaxFailures > maxFailures || a.MaxFailures == 0 && a.Given["max-failures"] {
-		return fmt.Errorf("%w: invalid --max-failures %d; choose 1 to %d", perdure.ErrUsage, a.MaxFailures, maxFailures)
+		return perdure.Usagef("invalid --max-failures %d; choose 1 to %d", a.MaxFailures, maxFailures)
 	}
 	s.Checkpoints.MaxFailures = a.MaxFailures
 	s.Checkpoints.Grace, err = parseGrace(a.Grace)
@@ -133,8 +132,8 @@ func (a *Flags) Job() (job perdure.JobSpec, err error) {
 		return job, err
 	}
 	if job.TakeOverMs > 0 && job.NoReplace {
-		return job, fmt.Errorf("%w: --take-over-after has no effect with --no-replace, where other servers take over "+
-			"immediately; remove one of them", perdure.ErrUsage)
+		return job, perdure.Usagef("--take-over-after has no effect with --no-replace, where other servers take over " +
+			"immediately; remove one of them")
 	}
 	if err := a.rejectIneffective(&job); err != nil {
 		return job, err
@@ -149,7 +148,7 @@ func (a *Flags) outage(job *perdure.JobSpec) (err error) {
 		return err
 	}
 	if o.MB < 0 || o.MB > MaxOutageMB || o.MB == 0 && a.Given["outage-mb"] {
-		return fmt.Errorf("%w: invalid --outage-mb %d; choose 1 to %d MiB", perdure.ErrUsage, o.MB, MaxOutageMB)
+		return perdure.Usagef("invalid --outage-mb %d; choose 1 to %d MiB", o.MB, MaxOutageMB)
 	}
 	job.OutageRows, job.OutageBytes = perdure.OutageRows(o.Rows), int64(o.MB)<<20
 	job.StaleScale = cmp.Or(job.StaleScale, perdure.ScaleAverage)

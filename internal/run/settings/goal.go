@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -31,19 +30,18 @@ func parseGoal(s, name string) (g Goal, err error) {
 	if metric == OverTime {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			return g, fmt.Errorf("%w: invalid --until %q: write time:T with a time above 0, for example time:2m",
-				perdure.ErrUsage, s)
+			return g, perdure.Usagef("invalid --until %q: write time:T with a time above 0, for example time:2m", s)
 		}
 		return Goal{metric, d.Seconds()}, nil
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v > 0) || math.IsInf(v, 0) || metric == "accuracy" && v > 1 ||
 		!slices.Contains([]string{"accuracy", "loss", "rmse"}, metric) {
-		return g, fmt.Errorf("%w: invalid --until %q: write accuracy:A with 0 < A ≤ 1, loss:L with L > 0, rmse:R "+
-			"with R > 0, or time:T", perdure.ErrUsage, s)
+		return g, perdure.Usagef("invalid --until %q: write accuracy:A with 0 < A ≤ 1, loss:L with L > 0, rmse:R "+
+			"with R > 0, or time:T", s)
 	}
 	if !slices.Contains(info.Measures, metric) {
-		return g, fmt.Errorf("%w: --until %q: workload %s has no %s; choose %s", perdure.ErrUsage, s, name, metric,
+		return g, perdure.Usagef("--until %q: workload %s has no %s; choose %s", s, name, metric,
 			strings.Join(info.Measures, " or "))
 	}
 	return Goal{metric, v}, nil

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -82,13 +81,13 @@ func (a *Flags) rejectIneffective(job *perdure.JobSpec) error {
 		{"init", a.Work.Init},
 	} {
 		if flag.value == "" && a.Given[flag.name] {
-			return fmt.Errorf("%w: --%s is empty; leave it out, or give it a value", perdure.ErrUsage, flag.name)
+			return perdure.Usagef("--%s is empty; leave it out, or give it a value", flag.name)
 		}
 	}
 	for _, rule := range flagConditions {
 		i := slices.IndexFunc(rule.flags, func(name string) bool { return a.Given[name] })
 		if i >= 0 && !rule.used(job) {
-			return fmt.Errorf("%w: --%s %s", perdure.ErrUsage, rule.flags[i], rule.says)
+			return perdure.Usagef("--%s %s", rule.flags[i], rule.says)
 		}
 	}
 	return nil
@@ -110,10 +109,9 @@ func RejectEmpty(args []string) error {
 		case arg == "--":
 			return nil
 		case arg == "":
-			return fmt.Errorf("%w: the argument after %s is empty; write its value, or leave it out", perdure.ErrUsage,
-				after)
+			return perdure.Usagef("the argument after %s is empty; write its value, or leave it out", after)
 		case assigned && value == "" && strings.HasPrefix(arg, "-"):
-			return fmt.Errorf("%w: %s is empty; write its value, or leave it out", perdure.ErrUsage, name)
+			return perdure.Usagef("%s is empty; write its value, or leave it out", name)
 		}
 		after = arg
 	}

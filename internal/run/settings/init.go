@@ -3,7 +3,6 @@ package settings
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 
 	"github.com/perdure/perdure"
@@ -36,8 +35,8 @@ func (in *Init) inherit(w workload.Workload, job *perdure.JobSpec, asked []perdu
 	}
 	sum := safetensors.Hash(in.Model.Tensors)
 	if was := job.Init; was != "" && was != sum {
-		return nil, fmt.Errorf("%w: %s is not the model that the run started with: its hash is %.16s…, but was "+
-			"%.16s…; restore the original file", perdure.ErrUsage, in.Model.Path, sum, was)
+		return nil, perdure.Usagef("%s is not the model that the run started with: its hash is %.16s…, but was "+
+			"%.16s…; restore the original file", in.Model.Path, sum, was)
 	}
 	job.Init = sum
 	for _, spec := range asked {

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -38,9 +37,7 @@ func parseScale(text string) (p scalePlan, err error) {
 		}
 	}
 	if !ok || err != nil {
-		return p, fmt.Errorf("%w: invalid --scale %q; write WORKERS@clock:CLOCK, for example 4@clock:100",
-			perdure.ErrUsage,
-			text)
+		return p, perdure.Usagef("invalid --scale %q; write WORKERS@clock:CLOCK, for example 4@clock:100", text)
 	}
 	return p, nil
 }

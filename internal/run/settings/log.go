@@ -79,7 +79,7 @@ func NewLog(asked LogFlags, job *perdure.JobSpec) (*Log, error) {
 // CheckPair returns an error if only one of a certificate and its key is given.
 func CheckPair(cert, key string) error {
 	if (cert == "") != (key == "") {
-		return fmt.Errorf("%w: a log's cert and key belong together; give both, or neither", perdure.ErrUsage)
+		return perdure.Usagef("a log's cert and key belong together; give both, or neither")
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (l *Log) invalidReplicas() string {
 // wrongOption returns the error for an option of --log, given its key in run.json.
 func wrongOption(key, wrong string) error {
 	name := strings.ReplaceAll(strings.TrimPrefix(key, "nats_"), "_", "-")
-	return fmt.Errorf("%w: --log: %s is %s", perdure.ErrUsage, name, wrong)
+	return perdure.Usagef("--log: %s is %s", name, wrong)
 }
 
 // check returns the error for the first invalid option.
@@ -139,9 +139,8 @@ func (l *Log) Fit(job *perdure.JobSpec, dir string) error {
 		l.MB, l.SnapshotMB = some, min(l.SnapshotMB, some)
 		return nil
 	}
-	return fmt.Errorf("%w: the update log may grow to %d MiB, but only %d MiB are free for %s; free some space, "+
-		"choose another --out, or set a smaller log with mb in --log (at least %d)",
-		perdure.ErrUsage, l.MB, free, dir, l.minMB(job))
+	return perdure.Usagef("the update log may grow to %d MiB, but only %d MiB are free for %s; free some space, "+
+		"choose another --out, or set a smaller log with mb in --log (at least %d)", l.MB, free, dir, l.minMB(job))
 }
 
 // bytes returns the size of the log of one shard. A run.json that was edited by hand may have 0 shards.

@@ -71,9 +71,8 @@ func ParseLog(written string) (l LogFlags, err error) {
 	if where != OwnLog {
 		u, err := url.Parse(where)
 		if err != nil || u.Host == "" || !IsLogURL(where) {
-			return l, fmt.Errorf("%w: invalid --log %s; write, for example, file:?sync=always&mb=4096, "+
-				"nats://HOST:PORT, tls://HOST:PORT or perdure://HOST:PORT", perdure.ErrUsage,
-				updatelog.WithoutSecrets(where))
+			return l, perdure.Usagef("invalid --log %s; write, for example, file:?sync=always&mb=4096, "+
+				"nats://HOST:PORT, tls://HOST:PORT or perdure://HOST:PORT", updatelog.WithoutSecrets(where))
 		}
 		l.NATS = where
 	}
@@ -83,7 +82,7 @@ func ParseLog(written string) (l LogFlags, err error) {
 	for _, pair := range strings.Split(behind, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		if value, err = url.PathUnescape(value); err != nil {
-			return l, fmt.Errorf("%w: --log: %s: %w", perdure.ErrUsage, name, err)
+			return l, perdure.Usagef("--log: %s: %w", name, err)
 		}
 		if err := l.setOption(name, value); err != nil {
 			return l, err
@@ -104,23 +103,22 @@ func (l *LogFlags) setOption(name, value string) error {
 	option, there := logOptions[name]
 	switch {
 	case l.Given[name]:
-		return fmt.Errorf("%w: --log: %s is given twice", perdure.ErrUsage, name)
+		return perdure.Usagef("--log: %s is given twice", name)
 	case there && !slices.Contains(known, name) && l.NATS == "":
-		return fmt.Errorf("%w: --log: %s applies only to a log on a cluster; leave it out, or write nats://HOST:PORT "+
-			"for %s",
-			perdure.ErrUsage, name, OwnLog)
+		return perdure.Usagef("--log: %s applies only to a log on a cluster; leave it out, or write nats://HOST:PORT "+
+			"for %s", name, OwnLog)
 	case there && option.nats && !slices.Contains(known, name):
-		return fmt.Errorf("%w: --log: %s applies only to a NATS cluster; %s://HOST:PORT uses the job's keys: specify "+
-			"them with --keys", perdure.ErrUsage, name, updatelog.KeysScheme)
+		return perdure.Usagef("--log: %s applies only to a NATS cluster; %s://HOST:PORT uses the job's keys: specify "+
+			"them with --keys", name, updatelog.KeysScheme)
 	case there && !slices.Contains(known, name):
-		return fmt.Errorf("%w: --log: %s applies only to the job's own log; for a cluster, configure it on the cluster",
-			perdure.ErrUsage, name)
+		return perdure.Usagef("--log: %s applies only to the job's own log; for a cluster, configure it on the cluster",
+			name)
 	case !there:
-		return fmt.Errorf("%w: --log has no option %q; choose %s", perdure.ErrUsage, name, strings.Join(known, ", "))
+		return perdure.Usagef("--log has no option %q; choose %s", name, strings.Join(known, ", "))
 	}
 	l.Given[name] = true
 	if err := option.set(&l.Log, value); err != nil {
-		return fmt.Errorf("%w: --log: %s: %w", perdure.ErrUsage, name, err)
+		return perdure.Usagef("--log: %s: %w", name, err)
 	}
 	return nil
 }

@@ -41,19 +41,18 @@ func (s *Run) checkFlags() error {
 		return err
 	}
 	if s.ComputeMs < 0 || s.ComputeMs > maxComputeMs {
-		return fmt.Errorf("%w: invalid --compute-ms %d; choose 0 to %d milliseconds", perdure.ErrUsage, s.ComputeMs,
-			maxComputeMs)
+		return perdure.Usagef("invalid --compute-ms %d; choose 0 to %d milliseconds", s.ComputeMs, maxComputeMs)
 	}
 	own := s.Job.Workload == OwnWorkload // such programs choose both themselves
 	if !own && (s.CacheMB < 1 || s.CacheMB > maxCacheMB) {
-		return fmt.Errorf("%w: invalid --cache-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.CacheMB, maxCacheMB)
+		return perdure.Usagef("invalid --cache-mb %d; choose 1 to %d MiB", s.CacheMB, maxCacheMB)
 	}
 	if !own && (s.RetainMB < 1 || s.RetainMB > maxCacheMB) {
-		return fmt.Errorf("%w: invalid --retain-mb %d; choose 1 to %d MiB", perdure.ErrUsage, s.RetainMB, maxCacheMB)
+		return perdure.Usagef("invalid --retain-mb %d; choose 1 to %d MiB", s.RetainMB, maxCacheMB)
 	}
 	if s.Checkpoints.Keep < 0 || s.Checkpoints.Keep > maxKept {
-		return fmt.Errorf("%w: invalid --keep-checkpoints %d; choose 1 to %d, or 0 to keep all", perdure.ErrUsage,
-			s.Checkpoints.Keep, maxKept)
+		return perdure.Usagef("invalid --keep-checkpoints %d; choose 1 to %d, or 0 to keep all", s.Checkpoints.Keep,
+			maxKept)
 	}
 	s.Job.Alarms = supervisor.NewSchedule(faults).Alarms()
 	return nil
@@ -83,8 +82,7 @@ func fitModels(job *perdure.JobSpec, tables []perdure.TableSpec) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(job.TableConsistency)) {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("%w: --consistency names the unknown table %s; the tables of %s are %s",
-				perdure.ErrUsage, name,
+			return perdure.Usagef("--consistency names the unknown table %s; the tables of %s are %s", name,
 				job.Workload, strings.Join(names, ", "))
 		}
 	}
@@ -124,11 +122,10 @@ func NewJobID() string {
 func (s *Run) otherCommand(own bool, with, path string) error {
 	switch {
 	case own && s.Job.Workload != OwnWorkload:
-		return fmt.Errorf("%w: %s is a run of perdure train; use: perdure train %s %s", perdure.ErrUsage, path, with,
-			path)
+		return perdure.Usagef("%s is a run of perdure train; use: perdure train %s %s", path, with, path)
 	case !own && s.Job.Workload == OwnWorkload:
-		return fmt.Errorf("%w: %s is a run of perdure up, whose workers run your own program; use: perdure up %s %s",
-			perdure.ErrUsage, path, with, path)
+		return perdure.Usagef("%s is a run of perdure up, whose workers run your own program; use: perdure up %s %s",
+			path, with, path)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -33,8 +32,8 @@ func (s *Services) ExposureWarning(of *Reach) (text string, err error) {
 	}
 	where := "traffic is not encrypted on the way to " + strings.Join(found, " or to ")
 	if !of.Insecure {
-		return "", fmt.Errorf("%w: %s: fix this as suggested, or use --insecure if you trust everyone on that network",
-			perdure.ErrUsage, where)
+		return "", perdure.Usagef("%s: fix this as suggested, or use --insecure if you trust everyone on that network",
+			where)
 	}
 	return "INSECURE: " + where + ": anyone on that network can read and change the data", nil
 }

@@ -48,8 +48,8 @@ func (a *Flags) CheckEffective(with string) error {
 			continue
 		}
 		if !slices.Contains(its, name) && !slices.Contains(a.allowedFlags(with), name) {
-			return fmt.Errorf("%w: --%s cannot be changed with %s, which keeps the earlier run's value; remove it",
-				perdure.ErrUsage, name, with)
+			return perdure.Usagef("--%s cannot be changed with %s, which keeps the earlier run's value; remove it",
+				name, with)
 		}
 	}
 	return nil
@@ -62,12 +62,11 @@ func (a *Flags) checkSameWorkload(s *Run, with, path string) error {
 		return err
 	}
 	if a.Workload != "" && a.Workload != s.Job.Workload {
-		return fmt.Errorf("%w: %s is a run of %s, not of %s; leave the workload out", perdure.ErrUsage, path,
-			s.Job.Workload, a.Workload)
+		return perdure.Usagef("%s is a run of %s, not of %s; leave the workload out", path, s.Job.Workload, a.Workload)
 	}
 	if a.isOwnWorkload() && a.Given["workers"] && a.Shape.Workers != s.Job.Slots {
-		return fmt.Errorf("%w: --workers %d cannot be changed with %s: the run in %s has %d workers; start as many",
-			perdure.ErrUsage, a.Shape.Workers, with, path, s.Job.Slots)
+		return perdure.Usagef("--workers %d cannot be changed with %s: the run in %s has %d workers; start as many",
+			a.Shape.Workers, with, path, s.Job.Slots)
 	}
 	return nil
 }
@@ -92,8 +91,7 @@ func (a *Flags) Repeat(file string) (s Run, err error) {
 	}
 	s.Job.ID = NewJobID()
 	if s.Resumed != "" {
-		return s, fmt.Errorf("%w: %s was itself resumed from %s; use %s", perdure.ErrUsage, file, s.Resumed,
-			s.RestartFlag())
+		return s, perdure.Usagef("%s was itself resumed from %s; use %s", file, s.Resumed, s.RestartFlag())
 	}
 	if s.Checkpoints.Init != nil { // facts about the model's copy belong to that run
 		s.Checkpoints.Init.Read, s.Tables, s.Saved = true, nil, nil
@@ -199,12 +197,12 @@ func (a *Flags) Fork(dir string, k *checkpoint.Info) (s Run, err error) {
 func StartFrom(s *Run, dir string, m *checkpoint.Manifest) error {
 	at := max(m.Clocks.Least(m.Cut), m.Clocks.Most(m.Cut)-1, s.Checkpoints.furthest-1)
 	if s.Job.Clocks > 0 && s.Job.Clocks <= at {
-		return fmt.Errorf("%w: %s is already at clock %d; set a larger --clocks", perdure.ErrUsage, dir, at)
+		return perdure.Usagef("%s is already at clock %d; set a larger --clocks", dir, at)
 	}
 	if t := recovery.TraitsOf(&s.Job); m.Clocks != nil && !t.CutsBySlot {
-		return fmt.Errorf("%w: --recovery %s cannot start from the checkpoint of clock %d of %s, in which each worker "+
-			"is at a clock of its own; choose checkpoint:C, resend:C or chain:N,checkpoint:C", perdure.ErrUsage,
-			s.Job.Recovery, m.Cut, dir)
+		return perdure.Usagef("--recovery %s cannot start from the checkpoint of clock %d of %s, in which each "+
+			"worker is at a clock of its own; choose checkpoint:C, resend:C or chain:N,checkpoint:C", s.Job.Recovery,
+			m.Cut, dir)
 	}
 	s.Resumed, s.Generation, s.Cut, s.Tables, s.Slots = dir, m.Generation, m.Cut, m.Tables, m.Slots
 	s.Checkpoints.PastClocks, s.Checkpoints.Clocks = m.PastClocks, m.Clocks
@@ -239,8 +237,8 @@ func (a *Flags) changeWorkers(s *Run, m *checkpoint.Manifest) error {
 func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
 	at := max(m.Clocks.Most(m.Cut), s.Checkpoints.furthest)
 	if at == 0 {
-		return fmt.Errorf("%w: --workers %d: the run is at clock 0; start a new run with that many workers, with "+
-			"--init and the same model", perdure.ErrUsage, workers)
+		return perdure.Usagef("--workers %d: the run is at clock 0; start a new run with that many workers, with "+
+			"--init and the same model", workers)
 	}
 	saved := m.Slots
 	if len(saved) == 0 { // all slots take part throughout
@@ -251,8 +249,8 @@ func ChangeWorkers(s *Run, workers int, m *checkpoint.Manifest) (err error) {
 		return err
 	}
 	if s.Job.Clocks > 0 && s.Job.Clocks <= at {
-		return fmt.Errorf("%w: --workers %d takes effect at clock %d, but the run ends at clock %d; set a larger "+
-			"--clocks", perdure.ErrUsage, s.Checkpoints.Workers, at, s.Job.Clocks)
+		return perdure.Usagef("--workers %d takes effect at clock %d, but the run ends at clock %d; set a larger "+
+			"--clocks", s.Checkpoints.Workers, at, s.Job.Clocks)
 	}
 	return nil
 }

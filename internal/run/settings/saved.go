@@ -72,19 +72,19 @@ func (sv *RunningCheckpoint) ReferToStates(shard, shards int, states []checkpoin
 // its own, and the other all rows at one clock.
 func sameForm(was, now perdure.Recovery) error {
 	if recovery.Of(was).Traits().UsesLog() && !recovery.Of(now).Traits().UsesLog() {
-		return fmt.Errorf("%w: --recovery %s: the run's updates are in a log, and only %s can resume from a log; "+
-			"remove the flag", perdure.ErrUsage, now, was)
+		return perdure.Usagef("--recovery %s: the run's updates are in a log, and only %s can resume from a log; "+
+			"remove the flag", now, was)
 	}
 	before, after := recovery.RoundsOf(was).Any(), recovery.RoundsOf(now).Any()
 	switch {
 	case before == after:
 		return nil
 	case before:
-		return fmt.Errorf("%w: --recovery %s: the run saved each row separately, with recovery %s, and only scar can "+
-			"resume from that; choose scar:C,R,SELECTOR, or remove the flag", perdure.ErrUsage, now, was)
+		return perdure.Usagef("--recovery %s: the run saved each row separately, with recovery %s, and only scar can "+
+			"resume from that; choose scar:C,R,SELECTOR, or remove the flag", now, was)
 	}
-	return fmt.Errorf("%w: --recovery %s: the run saved all rows at one clock, with recovery %s; scar can resume "+
-		"only from a scar run", perdure.ErrUsage, now, was)
+	return perdure.Usagef("--recovery %s: the run saved all rows at one clock, with recovery %s; scar can resume "+
+		"only from a scar run", now, was)
 }
 
 // validateSaved checks that a run which resumes from separately saved rows has their files, and that no other run has

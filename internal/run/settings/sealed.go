@@ -69,12 +69,11 @@ func sameSeal(path string, now *perdure.Seal, since string, was *perdure.Seal) e
 	case name == "":
 		return nil
 	case name == sealData:
-		return fmt.Errorf("%w: the data of %s has changed since %s: its digest is %s, but was %s; restore the data",
-			perdure.ErrUsage, path, since, mine, others)
+		return perdure.Usagef("the data of %s has changed since %s: its digest is %s, but was %s; restore the data",
+			path, since, mine, others)
 	}
-	return fmt.Errorf("%w: %s sets %s to %s, but %s with %s; change it back, because a different value produces a "+
-		"different model",
-		perdure.ErrUsage, path, name, mine, since, others)
+	return perdure.Usagef("%s sets %s to %s, but %s with %s; change it back, because a different value produces a "+
+		"different model", path, name, mine, since, others)
 }
 
 // readEarlier reads what the run in a directory resumes from: its settings and its newest checkpoint, or the state in
@@ -91,8 +90,7 @@ func readEarlier(dir string, own bool) (s Run, m checkpoint.Manifest, err error)
 		return s, m, err
 	}
 	if err := recovery.Of(s.Job.Recovery).CheckResume(); err != nil {
-		return s, m, fmt.Errorf("%w: %s: %w; start over with --from %s", perdure.ErrUsage, dir, err,
-			filepath.Join(dir, "run.json"))
+		return s, m, perdure.Usagef("%s: %w; start over with --from %s", dir, err, filepath.Join(dir, "run.json"))
 	}
 	if recovery.Of(s.Job.Recovery).Traits().UsesLog() {
 		st, err := s.readEnded(context.Background(), dir)
@@ -143,8 +141,8 @@ func ReadSealed(path string, m *checkpoint.Manifest) (s Run, err error) {
 func checkEnded(dir string) error {
 	holder, err := rundir.CheckEnded(dir)
 	if errors.Is(err, rundir.ErrRunning) {
-		return fmt.Errorf("%w: the run in %s is still running, in %s; stop it first with perdure stop --run %s",
-			perdure.ErrUsage, dir, holder, dir)
+		return perdure.Usagef("the run in %s is still running, in %s; stop it first with perdure stop --run %s", dir,
+			holder, dir)
 	}
 	return err
 }

@@ -135,7 +135,7 @@ func ReadForNewRun(path string) (s Run, err error) {
 		return s, err
 	}
 	if err := s.validate(); err != nil {
-		return s, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, path, err)
+		return s, perdure.Usagef("%s: %w", path, err)
 	}
 	return s, nil
 }

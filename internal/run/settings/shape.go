@@ -63,7 +63,7 @@ func (p Shape) Parse(name string) (job perdure.JobSpec, err error) {
 // parseClocks checks the number of clocks of a job.
 func parseClocks(n int64) (perdure.Clock, error) {
 	if n < 1 || n > math.MaxInt32 {
-		return 0, fmt.Errorf("%w: invalid --clocks %d; choose 1 to %d", perdure.ErrUsage, n, math.MaxInt32)
+		return 0, perdure.Usagef("invalid --clocks %d; choose 1 to %d", n, math.MaxInt32)
 	}
 	return perdure.Clock(n), nil
 }

@@ -50,15 +50,12 @@ func parseDelay(text string) (delay, spread time.Duration, err error) {
 	}
 	switch {
 	case err != nil || delay < 0 || spread < 0:
-		return 0, 0, fmt.Errorf("%w: invalid --delay %q: write a time, for example 5ms or 5ms±2ms", perdure.ErrUsage,
-			text)
+		return 0, 0, perdure.Usagef("invalid --delay %q: write a time, for example 5ms or 5ms±2ms", text)
 	case spread > delay:
-		return 0, 0, fmt.Errorf("%w: invalid --delay %q: a message cannot arrive before it is sent; choose a spread "+
-			"of at most %v",
-			perdure.ErrUsage, text, delay)
+		return 0, 0, perdure.Usagef("invalid --delay %q: a message cannot arrive before it is sent; choose a spread "+
+			"of at most %v", text, delay)
 	case delay > maxDelay-spread:
-		return 0, 0, fmt.Errorf("%w: invalid --delay %q: choose at most %v, spread included", perdure.ErrUsage, text,
-			maxDelay)
+		return 0, 0, perdure.Usagef("invalid --delay %q: choose at most %v, spread included", text, maxDelay)
 	}
 	return delay, spread, nil
 }
@@ -81,14 +78,11 @@ func parseBandwidth(text string) (bytesPerSecond int64, err error) {
 			break
 		}
 		if n *= u.bytes; n < minBandwidth || n > maxBandwidth {
-			return 0, fmt.Errorf("%w: invalid --bandwidth %q: choose 100KB to 1000GB (per second)", perdure.ErrUsage,
-				text)
+			return 0, perdure.Usagef("invalid --bandwidth %q: choose 100KB to 1000GB (per second)", text)
 		}
 		return int64(n), nil
 	}
-	return 0, fmt.Errorf("%w: invalid --bandwidth %q: write bytes per second, for example 100MB or 12.5MiB",
-		perdure.ErrUsage,
-		text)
+	return 0, perdure.Usagef("invalid --bandwidth %q: write bytes per second, for example 100MB or 12.5MiB", text)
 }
 
 // SeedOf returns the random seed for one of the job's processes.

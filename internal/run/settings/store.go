@@ -48,8 +48,8 @@ func openStore(ctx context.Context, text, dir string) (store.Store, error) {
 func (a *Flags) applyStore(s *Run, file string) error {
 	s.Checkpoints.Earlier = s.Checkpoints.Store
 	if s.Checkpoints.Store != "" && !a.Given["store"] {
-		return fmt.Errorf("%w: the run of %s has its checkpoints in %s; set --store to another location for this "+
-			"run's checkpoints, for example under another prefix", perdure.ErrUsage, file, s.Checkpoints.Store)
+		return perdure.Usagef("the run of %s has its checkpoints in %s; set --store to another location for this "+
+			"run's checkpoints, for example under another prefix", file, s.Checkpoints.Store)
 	}
 	s.Checkpoints.Store = ""
 	if !a.Given["store"] {
@@ -57,7 +57,7 @@ func (a *Flags) applyStore(s *Run, file string) error {
 	}
 	l, err := store.ParseLocation(a.Store)
 	if err != nil {
-		return fmt.Errorf("%w: --store: %w", perdure.ErrUsage, err)
+		return perdure.Usagef("--store: %w", err)
 	}
 	s.Checkpoints.Store = l.String()
 	return nil

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
@@ -24,9 +23,8 @@ func parseEvalEvery(s string) (clocks perdure.Clock, ms int64, err error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < minEval || d > maxEval {
-		return 0, 0, fmt.Errorf("%w: invalid --eval-every %s; choose 0 or more clocks, or a time from %v to %v, for "+
-			"example 2s",
-			perdure.ErrUsage, s, minEval, maxEval)
+		return 0, 0, perdure.Usagef("invalid --eval-every %s; choose 0 or more clocks, or a time from %v to %v, for "+
+			"example 2s", s, minEval, maxEval)
 	}
 	return 0, d.Milliseconds(), nil
 }
@@ -45,9 +43,7 @@ func afterMs(flag, text string, never bool) (int64, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > 0 && d < time.Millisecond {
-		return 0, fmt.Errorf("%w: invalid --%s %q; write a time, for example 30s, or 0s for never",
-			perdure.ErrUsage, flag,
-			text)
+		return 0, perdure.Usagef("invalid --%s %q; write a time, for example 30s, or 0s for never", flag, text)
 	}
 	return d.Milliseconds(), nil
 }
@@ -59,8 +55,8 @@ func (a *Flags) mtbf() (float64, error) {
 	}
 	d, err := time.ParseDuration(a.MTBF)
 	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%w: invalid --mtbf %q; write the mean time between failures, above 0, for example 6h",
-			perdure.ErrUsage, a.MTBF)
+		return 0, perdure.Usagef("invalid --mtbf %q; write the mean time between failures, above 0, for example 6h",
+			a.MTBF)
 	}
 	return d.Seconds(), nil
 }
@@ -72,8 +68,8 @@ func parseGrace(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%w: invalid --grace %q; give the maximum time for the final checkpoint, for example "+
-			"10s, or 0s to skip it", perdure.ErrUsage, text)
+		return 0, perdure.Usagef("invalid --grace %q; give the maximum time for the final checkpoint, for example "+
+			"10s, or 0s to skip it", text)
 	}
 	return d, nil
 }

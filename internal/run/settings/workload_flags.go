@@ -107,8 +107,8 @@ func (a *Flags) applyWorkload(s *Run) error {
 		return err
 	}
 	if p.Rule.Schedule != perdure.ScheduleStep && (a.Given["step-every"] || a.Given["step-factor"]) {
-		return fmt.Errorf("%w: --step-every and --step-factor apply only to --schedule step, but the schedule is %s; "+
-			"leave them out", perdure.ErrUsage, p.Rule.Schedule)
+		return perdure.Usagef("--step-every and --step-factor apply only to --schedule step, but the schedule is %s; "+
+			"leave them out", p.Rule.Schedule)
 	}
 	if p.Combine, err = perdure.ParseCombine(cmp.Or(w.Combine, "each")); err != nil {
 		return fmt.Errorf("--combine: %w", err)
@@ -120,7 +120,7 @@ func (a *Flags) applyWorkload(s *Run) error {
 		return err
 	}
 	if s.Until.Metric != "" && s.Until.Metric != OverTime && s.EvalEvery == 0 && s.EvalMs == 0 {
-		return fmt.Errorf("%w: --until needs --eval-every of at least 1", perdure.ErrUsage)
+		return perdure.Usagef("--until needs --eval-every of at least 1")
 	}
 	s.ComputeMs, s.CacheMB, s.RetainMB, s.Scale = w.ComputeMs, w.CacheMB, w.RetainMB, w.Scale
 	if s.CacheMB == 0 && !a.Given["cache-mb"] {
@@ -149,7 +149,7 @@ func (a *CNNFlags) byLayer() (bool, error) {
 	case "layer":
 		return true, nil
 	}
-	return false, fmt.Errorf("%w: invalid --partition %s; choose row or layer", perdure.ErrUsage, a.Partition)
+	return false, perdure.Usagef("invalid --partition %s; choose row or layer", a.Partition)
 }
 
 // rule returns the update rule.
@@ -161,7 +161,7 @@ func (w *WorkloadFlags) rule(info workload.Info) (perdure.Rule, error) {
 	r.Rate, r.Schedule = info.Rates[r.Kind], perdure.Schedule(cmp.Or(w.Schedule, string(perdure.ScheduleConst)))
 	if w.LR != nil {
 		if r.Rate = *w.LR; r.Rate == 0 {
-			return r, fmt.Errorf("%w: invalid learning rate 0; choose one above 0, or leave --lr out", perdure.ErrUsage)
+			return r, perdure.Usagef("invalid learning rate 0; choose one above 0, or leave --lr out")
 		}
 	}
 	if r.Schedule == perdure.ScheduleStep {
@@ -199,7 +199,7 @@ func (a *LDAFlags) model(info workload.Info) (workload.TopicModel, error) {
 	set(&t.ClockFraction, a.Fraction)
 	t.Rebuild, t.OnTable = a.Rebuild, a.DocTopics == "table"
 	if !t.OnTable && a.DocTopics != "" && a.DocTopics != "slot" {
-		return t, fmt.Errorf("%w: invalid --doc-topics %s; choose slot or table", perdure.ErrUsage, a.DocTopics)
+		return t, perdure.Usagef("invalid --doc-topics %s; choose slot or table", a.DocTopics)
 	}
 	return t, nil
 }

@@ -14,12 +14,11 @@ var zoneName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 func parseZones(servers int, names []string) (zones []string, err error) {
 	for _, name := range names {
 		if err := CheckZone(name); err != nil {
-			return nil, fmt.Errorf("%w: --zones: %w", perdure.ErrUsage, err)
+			return nil, perdure.Usagef("--zones: %w", err)
 		}
 	}
 	if len(names) > servers {
-		return nil, fmt.Errorf("%w: --zones: %d zones for %d servers; give at most one per server", perdure.ErrUsage,
-			len(names), servers)
+		return nil, perdure.Usagef("--zones: %d zones for %d servers; give at most one per server", len(names), servers)
 	}
 	for i := 0; len(names) > 0 && i < servers; i++ {
 		zones = append(zones, names[i%len(names)])

@@ -58,8 +58,7 @@ func (f File) Check() (*Study, error) {
 	n := len(f.Plans)
 	for _, a := range f.Vary {
 		if n *= len(a.Choices); n > maxCells {
-			return nil, fmt.Errorf("%w: the study has more than %d cells; list fewer values under vary",
-				perdure.ErrUsage, maxCells)
+			return nil, perdure.Usagef("the study has more than %d cells; list fewer values under vary", maxCells)
 		}
 	}
 	for _, chosen := range combinations(f.Vary) {
@@ -68,8 +67,8 @@ func (f File) Check() (*Study, error) {
 			notes, err := c.check(f.Seeds)
 			switch {
 			case err != nil && !f.LeaveOut:
-				return nil, fmt.Errorf("%w: cell %s cannot run: %s (set impossible: leave-out in the study's file "+
-					"to skip such cells)", perdure.ErrUsage, c.Name, humanize.ErrorText(err))
+				return nil, perdure.Usagef("cell %s cannot run: %s (set impossible: leave-out in the study's file to "+
+					"skip such cells)", c.Name, humanize.ErrorText(err))
 			case err != nil:
 				s.LeftOut = append(s.LeftOut, SkippedCell{c.Name, humanize.ErrorText(err)})
 				continue
@@ -80,16 +79,14 @@ func (f File) Check() (*Study, error) {
 				}
 			}
 			if slices.ContainsFunc(s.Cells, func(o *Cell) bool { return o.Name == c.Name }) {
-				return nil, fmt.Errorf("%w: two cells would have the directory %s; use values that differ in "+
-					"letters or "+
-					"digits", perdure.ErrUsage, c.Name)
+				return nil, perdure.Usagef("two cells would have the directory %s; use values that differ in letters "+
+					"or digits", c.Name)
 			}
 			s.Cells = append(s.Cells, c)
 		}
 	}
 	if len(s.Cells) == 0 {
-		return nil, fmt.Errorf("%w: no cell of the study can run: %s: %s", perdure.ErrUsage, s.LeftOut[0].Name,
-			s.LeftOut[0].Why)
+		return nil, perdure.Usagef("no cell of the study can run: %s: %s", s.LeftOut[0].Name, s.LeftOut[0].Why)
 	}
 	return s, nil
 }

@@ -95,7 +95,7 @@ func (s *Study) Collect(dir string) (*Results, error) {
 		return nil, err
 	}
 	if len(c.finished()) == 0 {
-		return nil, fmt.Errorf("%w: no run of the study has finished in %s", perdure.ErrUsage, dir)
+		return nil, perdure.Usagef("no run of the study has finished in %s", dir)
 	}
 	return c.results()
 }
@@ -170,8 +170,8 @@ func (c *executor) sameProgram() (p Program, err error) {
 		return c.Program, nil
 	}
 	if !c.Mixed {
-		return p, fmt.Errorf("%w: the program %s changed while the study ran, so its runs would come from two builds: "+
-			"add --mixed to continue anyway, or --out for another directory", perdure.ErrUsage, c.Program.Path)
+		return p, perdure.Usagef("the program %s changed while the study ran, so its runs would come from two "+
+			"builds: add --mixed to continue anyway, or --out for another directory", c.Program.Path)
 	}
 	c.Program, err = OpenProgram(c.Program.Path, c.Program.Version)
 	return c.Program, err
@@ -180,8 +180,8 @@ func (c *executor) sameProgram() (p Program, err error) {
 // do executes one run and prints a line about it.
 func (c *executor) do(ctx context.Context, r *run, program Program) error {
 	if _, err := rundir.CheckEnded(r.folder); errors.Is(err, rundir.ErrRunning) {
-		return fmt.Errorf("%w: the run in %s is still running: wait until it has ended, or stop it with perdure stop "+
-			"--run %s", perdure.ErrUsage, r.folder, r.folder)
+		return perdure.Usagef("the run in %s is still running: wait until it has ended, or stop it with perdure stop "+
+			"--run %s", r.folder, r.folder)
 	}
 	if err := os.Remove(r.folder + recordExt); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

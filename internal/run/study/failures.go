@@ -2,7 +2,6 @@ package study
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -77,7 +76,7 @@ func (p *faultPlan) Of(job faultJob) (f faultList, err error) {
 func targetsOf(who string, job faultJob) (all []supervisor.Target, err error) {
 	who = cmp.Or(who, "machines")
 	if who != "servers" && who != "workers" && who != "machines" {
-		return nil, fmt.Errorf("%w: invalid who: %s; choose servers, workers or machines", perdure.ErrUsage, who)
+		return nil, perdure.Usagef("invalid who: %s; choose servers, workers or machines", who)
 	}
 	add := func(role wire.Role, n int) {
 		for i := range n {
@@ -99,7 +98,7 @@ func failureKind(text string) (supervisor.FaultKind, error) {
 	case supervisor.FaultKill, supervisor.FaultTerm, supervisor.FaultFreeze:
 		return kind, nil
 	}
-	return "", fmt.Errorf("%w: invalid how: %s; choose kill, term (with notice) or freeze", perdure.ErrUsage, text)
+	return "", perdure.Usagef("invalid how: %s; choose kill, term (with notice) or freeze", text)
 }
 
 // wholeSeconds rounds to milliseconds for readability, but never rounds a positive time to 0.

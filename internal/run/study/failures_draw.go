@@ -50,8 +50,8 @@ func (d *faultDraw) faults(job faultJob) (all []supervisor.Fault, err error) {
 	}
 	fail := func(t supervisor.Target, at float64) error {
 		if len(all) == maxFaults {
-			return fmt.Errorf("%w: the plan has more than %d failures in a run; increase the time between failures",
-				perdure.ErrUsage, maxFaults)
+			return perdure.Usagef("the plan has more than %d failures in a run; increase the time between failures",
+				maxFaults)
 		}
 		when := supervisor.When{Since: wholeSeconds(at)}
 		all = append(all, supervisor.Fault{Kind: kind, Target: t, When: when, For: d.Away})
@@ -106,7 +106,7 @@ func (d *faultDraw) next(r *rand.Rand) float64 {
 
 // check returns an error if the settings are invalid, and otherwise the end of the time in which failures occur.
 func (d *faultDraw) check(job faultJob) (end float64, err error) {
-	wrong := func(text string) (float64, error) { return 0, fmt.Errorf("%w: draw: %s", perdure.ErrUsage, text) }
+	wrong := func(text string) (float64, error) { return 0, perdure.Usagef("draw: %s", text) }
 	switch {
 	case d.Away < 0 || d.Until < 0:
 		return wrong("away and until must not be negative")

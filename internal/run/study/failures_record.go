@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,7 +33,7 @@ func readMachineTrace(b []byte) (machineTrace, error) {
 				"`milliseconds,add|remove,name`")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("%w", err)
 	}
 	return r, nil
 }
@@ -90,13 +91,7 @@ func (e *machineEvent) onto(there []string) []string {
 	if e.added {
 		return append(there, e.machine)
 	}
-	kept := there[:0]
-	for _, m := range there {
-		if m != e.machine {
-			kept = append(kept, m)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(there, func(m string) bool { return m == e.machine })
 }
 
 // firstTimeWith returns the first moment at which that number of machines is up. It returns false if there is none.

@@ -37,8 +37,7 @@ func (r *faultReplay) faults(job faultJob, f *faultList) error {
 		return err
 	}
 	if kind == supervisor.FaultFreeze {
-		return fmt.Errorf("%w: invalid how: freeze; a removed machine cannot be frozen; choose kill or term",
-			perdure.ErrUsage)
+		return perdure.Usagef("invalid how: freeze; a removed machine cannot be frozen; choose kill or term")
 	}
 	there, err := r.check(len(targets))
 	if err != nil {

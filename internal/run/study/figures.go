@@ -71,8 +71,7 @@ func figureOf(values []float64) Figure {
 	f := Figure{Trials: len(values), Median: s.Mid, Low: s.Low, High: s.High, Mean: stat.Mean(values, nil)}
 	if n := float64(len(values)); n > 1 {
 		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(.975)
-		w := t * stat.StdDev(values, nil) / math.Sqrt(n)
-		f.HalfWidth = &w
+		f.HalfWidth = new(t * stat.StdDev(values, nil) / math.Sqrt(n))
 	}
 	return f
 }

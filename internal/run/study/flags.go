@@ -24,7 +24,7 @@ type Flags struct {
 // Check returns an error if the flags are invalid.
 func (a *Flags) Check() error {
 	if a.Parallel < 1 || a.Parallel > 1000 {
-		return fmt.Errorf("%w: invalid --parallel %d; choose at least 1", perdure.ErrUsage, a.Parallel)
+		return perdure.Usagef("invalid --parallel %d; choose at least 1", a.Parallel)
 	}
 	return nil
 }

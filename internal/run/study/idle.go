@@ -1,7 +1,6 @@
 package study
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -26,8 +25,8 @@ func idle(first, second string) error {
 	work0, all0 := ticks(first)
 	work, all := ticks(second)
 	if inUse := (work - work0) / (all - all0); inUse > maxInUse && all > all0 {
-		return fmt.Errorf("%w: other programs use %.0f%% of this machine's cores, which would distort the runs' "+
-			"times; wait, or add --busy", perdure.ErrUsage, 100*inUse)
+		return perdure.Usagef("other programs use %.0f%% of this machine's cores, which would distort the runs' "+
+			"times; wait, or add --busy", 100*inUse)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package study
 import (
 	_ "embed"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 
@@ -21,10 +20,9 @@ func Init(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("%w: %s already exists; choose another name: perdure study init other.yaml",
-			perdure.ErrUsage, path)
+		return perdure.Usagef("%s already exists; choose another name: perdure study init other.yaml", path)
 	case err != nil:
-		return fmt.Errorf("%w: cannot write %s: %w", perdure.ErrUsage, path, humanize.Cause(err))
+		return perdure.Usagef("cannot write %s: %w", path, humanize.Cause(err))
 	}
 	if _, err := f.Write(example); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(path))

@@ -96,7 +96,7 @@ const lockName = "lock"
 // hold locks a study's directory against other processes.
 func hold(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, dir, humanize.Cause(err))
+		return nil, perdure.Usagef("cannot write to %s: %w", dir, humanize.Cause(err))
 	}
 	locker, ok := disk.OS().(disk.Locker)
 	if !ok {
@@ -104,29 +104,19 @@ func hold(dir string) (io.Closer, error) {
 	}
 	who := fmt.Sprintf("pid %d", os.Getpid())
 	lock, err := locker.Lock(filepath.ToSlash(filepath.Join(dir, lockName)), who)
-	if locked := (*disk.LockedError)(nil); errors.As(err, &locked) {
-		return nil, fmt.Errorf("%w: another study is running in %s (%s); wait until it has ended, or choose "+
-			"another directory "+
-			"with --out", perdure.ErrUsage, dir, locked.Holder)
+	if locked, is := errors.AsType[*disk.LockedError](err); is {
+		return nil, perdure.Usagef("another study is running in %s (%s); wait until it has ended, or choose another "+
+			"directory with --out", dir, locked.Holder)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, dir, humanize.Cause(err))
+		return nil, perdure.Usagef("cannot write to %s: %w", dir, humanize.Cause(err))
 	}
 	return lock, nil
 }
 
 // errMixed returns the error for runs of different builds.
 func errMixed(runs int, of *runRecord, now *Program, where string) error {
-	return fmt.Errorf(
-		"%w: %d of the runs in %s were made by a different build of perdure (%s %s; this is %s %s), so their "+
-			"times "+
-			"and results may not be comparable; add --mixed to continue anyway, or --out for another directory",
-		perdure.ErrUsage,
-		runs,
-		where,
-		of.Version,
-		of.Build,
-		now.Version,
-		now.Build,
-	)
+	return perdure.Usagef("%d of the runs in %s were made by a different build of perdure (%s %s; this is %s %s), so "+
+		"their times and results may not be comparable; add --mixed to continue anyway, or --out for another directory",
+		runs, where, of.Version, of.Build, now.Version, now.Build)
 }

@@ -54,15 +54,13 @@ func openQuadratic(p api.Params) (api.Workload, error) {
 	b := p.Bowl
 	switch {
 	case b.Rows < 1 || b.Dim < 1 || b.Dim > perdure.MaxDim || b.Rows > maxValues/b.Dim:
-		return nil, fmt.Errorf(
-			"%w: quadratic: invalid size of %d rows of %d values; choose at least 1 row, and at most %d values in "+
-				"total",
-			perdure.ErrUsage, b.Rows, b.Dim, maxValues)
+		return nil, perdure.Usagef("quadratic: invalid size of %d rows of %d values; choose at least 1 row, and at "+
+			"most %d values in total", b.Rows, b.Dim, maxValues)
 	case !(b.Condition >= 1) || b.Condition > maxCondition:
-		return nil, fmt.Errorf("%w: quadratic: invalid condition %v; choose 1 to %g", perdure.ErrUsage, b.Condition,
+		return nil, perdure.Usagef("quadratic: invalid condition %v; choose 1 to %g", b.Condition,
 			float64(maxCondition))
 	case !(b.Noise >= 0) || math.IsInf(b.Noise, 0):
-		return nil, fmt.Errorf("%w: quadratic: noise %v is not a finite number ≥ 0", perdure.ErrUsage, b.Noise)
+		return nil, perdure.Usagef("quadratic: noise %v is not a finite number ≥ 0", b.Noise)
 	}
 	if err := p.ValidateGradients(QuadraticName); err != nil {
 		return nil, err

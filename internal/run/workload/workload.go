@@ -124,11 +124,10 @@ func (i Info) Solve(name string) (Info, error) {
 		}
 	}
 	if len(known) == 0 {
-		return i, fmt.Errorf("%w: invalid solver %q: workload %s has no solvers to choose from; remove that option",
-			perdure.ErrUsage,
+		return i, perdure.Usagef("invalid solver %q: workload %s has no solvers to choose from; remove that option",
 			name, i.Name)
 	}
-	return i, fmt.Errorf("%w: unknown solver %q; choose %s", perdure.ErrUsage, name, strings.Join(known, " or "))
+	return i, perdure.Usagef("unknown solver %q; choose %s", name, strings.Join(known, " or "))
 }
 
 type registration struct {
@@ -216,8 +215,8 @@ func New(name string, p Params) (Workload, error) {
 		return nil, err
 	}
 	if p.Combine != perdure.CombineEach && !e.Combines {
-		return nil, fmt.Errorf("%w: %s: combine %s works only for softmax and cnn, whose updates are means over "+
-			"examples; remove it", perdure.ErrUsage, name, p.Combine)
+		return nil, perdure.Usagef("%s: combine %s works only for softmax and cnn, whose updates are means over "+
+			"examples; remove it", name, p.Combine)
 	}
 	for _, o := range []struct {
 		set  bool
@@ -232,7 +231,7 @@ func New(name string, p Params) (Workload, error) {
 		{p.Data != "", name == QuadraticName, "data: remove that option"},
 	} {
 		if o.set && o.not {
-			return nil, fmt.Errorf("%w: %s has no %s", perdure.ErrUsage, name, o.what)
+			return nil, perdure.Usagef("%s has no %s", name, o.what)
 		}
 	}
 	return e.open(p)
@@ -246,6 +245,5 @@ func find(name string) (registration, error) {
 		}
 		known[i] = e.Name
 	}
-	return registration{}, fmt.Errorf("%w: unknown workload %q; choose %s", perdure.ErrUsage, name,
-		strings.Join(known, " or "))
+	return registration{}, perdure.Usagef("unknown workload %q; choose %s", name, strings.Join(known, " or "))
 }

@@ -21,9 +21,6 @@ import (
 // Scheme is the URL scheme of an address.
 const Scheme = "etcd"
 
-// IsAddress reports whether text is an etcd address and not a file name.
-func IsAddress(text string) bool { return strings.HasPrefix(text, Scheme+"://") }
-
 // Address is the location of a registry, with the client's credentials.
 type Address struct {
 	hosts         []string // HOST:PORT of each member, IPv6 in brackets
@@ -43,8 +40,7 @@ var (
 func Parse(text string) (Address, error) {
 	a, err := parse(text)
 	if err != nil {
-		return Address{}, fmt.Errorf("%w: invalid registry address, expected %s: %w", perdure.ErrUsage, addressForm,
-			err)
+		return Address{}, perdure.Usagef("invalid registry address, expected %s: %w", addressForm, err)
 	}
 	return a, nil
 }
@@ -138,23 +134,23 @@ func (a Address) tls() (*tls.Config, error) {
 		return nil, nil
 	}
 	if err := disk.CheckRegular(a.ca, a.cert, a.key); err != nil {
-		return nil, fmt.Errorf("%w: %s: ca, cert or key: %w", perdure.ErrUsage, a, err)
+		return nil, perdure.Usagef("%s: ca, cert or key: %w", a, err)
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12} // etcd's operator chooses the TLS version of the server
 	if a.ca != "" {
 		text, err := os.ReadFile(a.ca)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s: ca: %w", perdure.ErrUsage, a, err)
+			return nil, perdure.Usagef("%s: ca: %w", a, err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%w: %s: ca: %s has no certificate", perdure.ErrUsage, a, a.ca)
+			return nil, perdure.Usagef("%s: ca: %s has no certificate", a, a.ca)
 		}
 	}
 	if a.cert != "" {
 		pair, err := tls.LoadX509KeyPair(a.cert, a.key)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s: cert and key: %w", perdure.ErrUsage, a, err)
+			return nil, perdure.Usagef("%s: cert and key: %w", a, err)
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}

@@ -223,16 +223,14 @@ func (r *Registry) retry(ctx context.Context, try func(ctx context.Context) erro
 
 // explainError converts an error of etcd's client to one line, and reports whether a retry may help.
 func (r *Registry) explainError(err error) (explained error, passes bool) {
-	var b corruptError
-	if errors.As(err, &b) {
+	if b, is := errors.AsType[corruptError](err); is {
 		return fmt.Errorf("registry: %s: %w", r.display, b.error), false
 	}
 	if errors.Is(err, errChanged) {
 		return fmt.Errorf("%w: %s: %w", registry.ErrUnavailable, r.display, err), true
 	}
 	code, text := status.Code(err), status.Convert(err).Message()
-	var known rpctypes.EtcdError
-	if errors.As(err, &known) {
+	if known, is := errors.AsType[rpctypes.EtcdError](err); is {
 		code, text = known.Code(), known.Error()
 	}
 	if errors.Is(err, context.DeadlineExceeded) { // the client's own error, which has no code

@@ -54,7 +54,7 @@ func classifyError(err error) (kind, cause error) {
 	if err == nil {
 		return nil, nil
 	}
-	if answer := (minio.ErrorResponse{}); errors.As(err, &answer) {
+	if answer, is := errors.AsType[minio.ErrorResponse](err); is {
 		kind := classifyResponse(answer)
 		if answer.Code == clockSkewCode {
 			return kind, fmt.Errorf("%w (%s); check that the clocks of both machines agree", err, answer.Code)
@@ -64,7 +64,7 @@ func classifyError(err error) (kind, cause error) {
 		}
 		return kind, err
 	}
-	if at := (*url.Error)(nil); errors.As(err, &at) {
+	if at, is := errors.AsType[*url.Error](err); is {
 		err = at.Err // the URL is long and adds nothing
 	}
 	if errors.Is(err, errSilent) {

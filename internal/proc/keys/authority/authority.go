@@ -76,7 +76,7 @@ type Holder struct {
 // everything that it created.
 func New(dir, job string, good time.Duration, now func() time.Time) (list []Holder, err error) {
 	if err := (keys.Identity{Domain: job, Role: keys.Worker, Name: "worker"}).Validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("%w", err)
 	}
 	if err := checkLifetime(good); err != nil {
 		return nil, err
@@ -108,9 +108,7 @@ func New(dir, job string, good time.Duration, now func() time.Time) (list []Hold
 }
 
 func notEmpty(dir string) error {
-	return fmt.Errorf("%w: %s is not empty; choose a new directory, or run perdure keys renew %s",
-		perdure.ErrUsage, dir,
-		dir)
+	return perdure.Usagef("%s is not empty; choose a new directory, or run perdure keys renew %s", dir, dir)
 }
 
 // roleDirs returns the names of the directories that New creates for holders.
@@ -147,7 +145,7 @@ func (a *Authority) fill(job string, good time.Duration) (list []Holder, err err
 // checkLifetime checks that a lifetime is positive and not longer than the authority's.
 func checkLifetime(good time.Duration) error {
 	if good <= 0 || good > rootLifetime {
-		return fmt.Errorf("%w: invalid lifetime %v; choose at most %v", perdure.ErrUsage, good, rootLifetime)
+		return perdure.Usagef("invalid lifetime %v; choose at most %v", good, rootLifetime)
 	}
 	return nil
 }
@@ -187,27 +185,24 @@ func Open(dir string, now func() time.Time) (*Authority, error) {
 	a := &Authority{dir: dir, now: now}
 	text, err := os.ReadFile(filepath.Join(dir, caDir, keys.CAFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s has no directory %s; create the keys with perdure keys new",
-			perdure.ErrUsage, dir,
-			caDir)
+		return nil, perdure.Usagef("%s has no directory %s; create the keys with perdure keys new", dir, caDir)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if a.cert, err = parsePEM(text, x509.ParseCertificate); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, filepath.Join(dir, caDir, keys.CAFile), err)
+		return nil, perdure.Usagef("%s: %w", filepath.Join(dir, caDir, keys.CAFile), err)
 	}
 	if text, err = os.ReadFile(filepath.Join(dir, caDir, keyFile)); err != nil {
-		return nil, fmt.Errorf("%w: the signing key: %w", perdure.ErrUsage, err)
+		return nil, perdure.Usagef("the signing key: %w", err)
 	}
 	key, err := parsePEM(text, x509.ParsePKCS8PrivateKey)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", perdure.ErrUsage, filepath.Join(dir, caDir, keyFile), err)
+		return nil, perdure.Usagef("%s: %w", filepath.Join(dir, caDir, keyFile), err)
 	}
 	signer, ok := key.(*ecdsa.PrivateKey)
 	if !ok || !signer.PublicKey.Equal(a.cert.PublicKey) {
-		return nil, fmt.Errorf("%w: %s is not the key of %s", perdure.ErrUsage, filepath.Join(dir, caDir, keyFile),
-			keys.CAFile)
+		return nil, perdure.Usagef("%s is not the key of %s", filepath.Join(dir, caDir, keyFile), keys.CAFile)
 	}
 	a.key = signer
 	return a, nil
@@ -225,7 +220,7 @@ func (a *Authority) domain() string {
 func (a *Authority) Issue(role keys.Role, name string, good time.Duration) (h Holder, err error) {
 	who := keys.Identity{Domain: a.domain(), Role: role, Name: name}
 	if err := who.Validate(); err != nil {
-		return h, fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return h, perdure.Usagef("%w", err)
 	}
 	if err := checkLifetime(good); err != nil {
 		return h, err
@@ -309,11 +304,10 @@ func (a *Authority) Token(role keys.Role, name string, good time.Duration) (t *T
 		From: at.Add(-backdate).UTC().Truncate(time.Second), Until: at.Add(good).UTC().Truncate(time.Second),
 	}
 	if err := t.Validate(); err != nil {
-		return nil, "", fmt.Errorf("%w: %w", perdure.ErrUsage, err)
+		return nil, "", perdure.Usagef("%w", err)
 	}
 	if good < time.Second || good > DefaultLifetime {
-		return nil, "", fmt.Errorf("%w: invalid token lifetime %v; choose 1s to %v", perdure.ErrUsage, good,
-			DefaultLifetime)
+		return nil, "", perdure.Usagef("invalid token lifetime %v; choose 1s to %v", good, DefaultLifetime)
 	}
 	if err := a.update(func(r *record) error {
 		r.Issued = append(r.Issued, issuedEntryOf(Holder{
@@ -381,8 +375,7 @@ func choose(all []Holder, names []string) (chosen []Holder, err error) {
 }
 
 func noKeys(name string) error {
-	return fmt.Errorf("%w: there are no keys named %s; list the existing ones with perdure keys ls", perdure.ErrUsage,
-		name)
+	return perdure.Usagef("there are no keys named %s; list the existing ones with perdure keys ls", name)
 }
 
 // List returns the holders of keys in the order of their directories. Then follow all other certificates and tokens

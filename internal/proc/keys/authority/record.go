@@ -104,9 +104,8 @@ func (a *Authority) lock() (disk.Lock, error) {
 			return lock, err
 		}
 		if time.Now().After(end) {
-			return nil, fmt.Errorf("%w: another command is changing the keys in %s (%s); try again when it has "+
-				"finished",
-				perdure.ErrUsage, a.dir, locked.Holder)
+			return nil, perdure.Usagef("another command is changing the keys in %s (%s); try again when it has "+
+				"finished", a.dir, locked.Holder)
 		}
 	}
 }
@@ -145,19 +144,19 @@ func (a *Authority) read() (*record, error) {
 	}
 	r := &record{}
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%w: %s, the record of all issued keys, is damaged: %w; restore it from a backup",
-			perdure.ErrUsage, path, err)
+		return nil, perdure.Usagef("%s, the record of all issued keys, is damaged: %w; restore it from a backup", path,
+			err)
 	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("%w: %s has version %d, but this program reads version %d; use the version that wrote "+
-			"it", perdure.ErrUsage, path, r.Version, recordVersion)
+		return nil, perdure.Usagef("%s has version %d, but this program reads version %d; use the version that wrote "+
+			"it", path, r.Version, recordVersion)
 	}
 	for i := range r.Issued {
 		e := &r.Issued[i]
 		n, ok := new(big.Int).SetString(e.Serial, 16)
 		if !ok {
-			return nil, fmt.Errorf("%w: %s, the record of all issued keys, is damaged: invalid serial number %q; "+
-				"restore it from a backup", perdure.ErrUsage, path, e.Serial)
+			return nil, perdure.Usagef("%s, the record of all issued keys, is damaged: invalid serial number %q; "+
+				"restore it from a backup", path, e.Serial)
 		}
 		e.serial = n
 	}

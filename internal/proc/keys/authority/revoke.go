@@ -2,7 +2,6 @@ package authority
 
 import (
 	"crypto/x509"
-	"fmt"
 	"math/big"
 	"path/filepath"
 	"slices"
@@ -102,9 +101,8 @@ func (a *Authority) resolveSerial(r *record, all []Holder, n *big.Int) ([]Holder
 		return []Holder{a.holder(&r.Issued[at], nil)}, nil
 	}
 	if r.Since.IsZero() {
-		return nil, fmt.Errorf("%w: no unexpired certificate or token has the serial number %s; list the existing "+
-			"ones with "+
-			"perdure keys ls", perdure.ErrUsage, keys.Serial(n))
+		return nil, perdure.Usagef("no unexpired certificate or token has the serial number %s; list the existing "+
+			"ones with perdure keys ls", keys.Serial(n))
 	}
 	return []Holder{{Serial: n}}, nil
 }

@@ -51,7 +51,7 @@ func (a *Arm) resetsRows() bool { return a.Kind == ByDeath && a.Recovery.Kind ==
 func parsePerturbation(text string) (a Arm, err error) {
 	name, size, _ := strings.Cut(text, ":")
 	a = Arm{Text: text, Kind: Kind(name)}
-	wrong := fmt.Errorf("%w: invalid --perturb %s; choose %s", perdure.ErrUsage, text, perturbations)
+	wrong := perdure.Usagef("invalid --perturb %s; choose %s", text, perturbations)
 	switch a.Kind {
 	case ByRandom, ByAdversary:
 		a.Size, err = strconv.ParseFloat(size, 64)
@@ -82,8 +82,7 @@ func parsePart(flag, text string) (float64, error) {
 		b, err = strconv.ParseFloat(below, 64)
 	}
 	if err != nil || !(a/b > 0 && a/b <= 1) {
-		return 0, fmt.Errorf("%w: invalid %s %s; choose a fraction above 0 and at most 1, such as 1/2 or 0.5",
-			perdure.ErrUsage, flag,
+		return 0, perdure.Usagef("invalid %s %s; choose a fraction above 0 and at most 1, such as 1/2 or 0.5", flag,
 			text)
 	}
 	return a / b, nil

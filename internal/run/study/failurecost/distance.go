@@ -2,7 +2,6 @@ package failurecost
 
 import (
 	"context"
-	"fmt"
 	"math"
 
 	"github.com/perdure/perdure"
@@ -76,8 +75,8 @@ func (c *executor) findBest(ctx context.Context, u *twin, crew SlotWorkloads) er
 	}
 	u.initial, u.best = initial(t), rowsOf(t)
 	if !(modelDistance(u.initial, u.best) > 0) {
-		return fmt.Errorf("%w: --measure distance needs a dense table that training changes and the distance "+
-			"includes, but %s has none; choose train or test", perdure.ErrUsage, c.Run.Job.Workload)
+		return perdure.Usagef("--measure distance needs a dense table that training changes and the distance "+
+			"includes, but %s has none; choose train or test", c.Run.Job.Workload)
 	}
 	return nil
 }
@@ -131,16 +130,14 @@ func (u *twin) setBounds(tr *Trial, distances []float64, strike string) error {
 		if err != nil {
 			return err
 		}
-		most++ // allow for rounding
-		tr.Bound = &most
+		tr.Bound = new(most + 1) // allow for rounding
 	}
 	if u.rate > 0 && u.rate < 1 {
 		b, err := itercost.NewBound(u.rate, start, all)
 		if err != nil {
 			return err
 		}
-		neat := b.SimpleCost()
-		tr.SimpleBound = &neat
+		tr.SimpleBound = new(b.SimpleCost())
 	}
 	return nil
 }

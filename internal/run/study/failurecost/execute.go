@@ -236,9 +236,8 @@ func (c *executor) findEpsilon(u *twin) (err error) {
 		u.epsilon = max(u.epsilon, v)
 	}
 	if math.IsNaN(u.epsilon) || math.IsInf(u.epsilon, 0) {
-		return fmt.Errorf("%w: the undisturbed run with seed %d diverges: its loss is not finite; choose a smaller "+
-			"learning rate",
-			perdure.ErrUsage, u.seed)
+		return perdure.Usagef("the undisturbed run with seed %d diverges: its loss is not finite; choose a smaller "+
+			"learning rate", u.seed)
 	}
 	u.reach, err = itercost.Kappa(losses, u.epsilon)
 	return err

@@ -24,7 +24,7 @@ const maxResultBytes = 256 << 20
 // Write writes the result to a directory: costs.json, trials.csv, costs.md with tables, and costs.svg with a plot.
 func (r *Result) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("%w: cannot write to %s: %w", perdure.ErrUsage, dir, humanize.Cause(err))
+		return perdure.Usagef("cannot write to %s: %w", dir, humanize.Cause(err))
 	}
 	f, err := os.Create(filepath.Join(dir, resultName))
 	if err != nil {
@@ -78,8 +78,7 @@ func Read(dir string) (*Result, error) {
 	path := filepath.Join(dir, resultName)
 	b, err := disk.ReadRegular(path, maxResultBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s has no %s; perdure study losses --out writes it", perdure.ErrUsage, dir,
-			resultName)
+		return nil, perdure.Usagef("%s has no %s; perdure study losses --out writes it", dir, resultName)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", path, humanize.Cause(err))
@@ -89,8 +88,7 @@ func Read(dir string) (*Result, error) {
 		return nil, fmt.Errorf("cannot read %s: %w", path, err)
 	}
 	if r.Schema != Schema {
-		return nil, fmt.Errorf("%w: %s has schema %d, but this version of perdure reads %d; run the study again",
-			perdure.ErrUsage, path,
+		return nil, perdure.Usagef("%s has schema %d, but this version of perdure reads %d; run the study again", path,
 			r.Schema, Schema)
 	}
 	return r, nil
@@ -99,14 +97,14 @@ func Read(dir string) (*Result, error) {
 // Pool merges the results of several twins with equal settings. Trials of the same strategy and lost part share a cell.
 func Pool(all []*Result) (*Result, error) {
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: there are no twins", perdure.ErrUsage)
+		return nil, perdure.Usagef("there are no twins")
 	}
 	sum := *all[0]
 	sum.Twins, sum.Trials, sum.Repeats, sum.Bytes = nil, nil, nil, map[string]int64{}
 	for _, r := range all {
 		if r.Workload != sum.Workload || r.Measure != sum.Measure || r.Clocks != sum.Clocks || r.Strike != sum.Strike {
-			return nil, fmt.Errorf("%w: twins have different settings: %s for %d clocks and %s for %d",
-				perdure.ErrUsage, sum.Workload, sum.Clocks, r.Workload, r.Clocks)
+			return nil, perdure.Usagef("twins have different settings: %s for %d clocks and %s for %d", sum.Workload,
+				sum.Clocks, r.Workload, r.Clocks)
 		}
 		sum.Twins = append(sum.Twins, r.Twins...)
 		sum.Trials = append(sum.Trials, r.Trials...)

@@ -2,7 +2,6 @@ package failurecost
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -63,8 +62,7 @@ func (a *Flags) Plan() (*Plan, error) {
 		p.MeanClocks = max(1, float64(a.Run.Job.Clocks)/3)
 	}
 	if a.Parallel < 0 || a.Repeat < 0 {
-		return p, fmt.Errorf("%w: invalid --parallel %d or --repeat %d; choose 0 or more", perdure.ErrUsage, a.Parallel,
-			a.Repeat)
+		return p, perdure.Usagef("invalid --parallel %d or --repeat %d; choose 0 or more", a.Parallel, a.Repeat)
 	}
 	if p.Parallel < 1 {
 		p.Parallel = runtime.NumCPU()
@@ -107,9 +105,8 @@ func (a *Flags) Execute(ctx context.Context, screen io.Writer) (*Result, error) 
 		return nil, err
 	}
 	if a.Repeat > 0 && p.Run.Job.Consistency.Kind != perdure.BSP {
-		return nil, fmt.Errorf("%w: --repeat does not work with --consistency %s: models are reproducible only under "+
-			"bsp",
-			perdure.ErrUsage, p.Run.Job.Consistency)
+		return nil, perdure.Usagef("--repeat does not work with --consistency %s: models are reproducible only under "+
+			"bsp", p.Run.Job.Consistency)
 	}
 	r, err := p.Execute(ctx, screen)
 	if err != nil || a.Repeat < 1 {

@@ -8,7 +8,6 @@ package failurecost
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -79,45 +78,38 @@ func (p *Plan) Check() error {
 	}
 	switch {
 	case !forks:
-		return fmt.Errorf("%w: every strategy in the comparison rolls back all shards; add --recovery "+
-			"scar:C,R,SELECTOR", perdure.ErrUsage)
+		return perdure.Usagef("every strategy in the comparison rolls back all shards; add --recovery " +
+			"scar:C,R,SELECTOR")
 	case p.Run.Job.Clocks < 10:
-		return fmt.Errorf("%w: invalid --clocks %d; a twin needs at least 10 clocks", perdure.ErrUsage,
-			p.Run.Job.Clocks)
+		return perdure.Usagef("invalid --clocks %d; a twin needs at least 10 clocks", p.Run.Job.Clocks)
 	case p.Twins < 1 || p.Trials < 1 || p.Twins*p.Trials > 1e6:
-		return fmt.Errorf("%w: invalid number of twins %d or trials %d; choose at least 1 of each, and at most 1e6 "+
-			"trials in all",
-			perdure.ErrUsage, p.Twins,
-			p.Trials)
+		return perdure.Usagef("invalid number of twins %d or trials %d; choose at least 1 of each, and at most 1e6 "+
+			"trials in all", p.Twins, p.Trials)
 	case p.Failures < 1 || p.Failures > int(latestAt*float64(p.Run.Job.Clocks))/2:
-		return fmt.Errorf("%w: invalid --failures %d; choose at least 1, and few enough for each to strike "+
-			"in a different clock; the run has %d clocks",
-			perdure.ErrUsage, p.Failures, p.Run.Job.Clocks)
+		return perdure.Usagef("invalid --failures %d; choose at least 1, and few enough for each to strike in a "+
+			"different clock; the run has %d clocks", p.Failures, p.Run.Job.Clocks)
 	case !(p.MeanClocks >= 1):
-		return fmt.Errorf("%w: invalid --mean-clocks %g; choose 1 or more", perdure.ErrUsage, p.MeanClocks)
+		return perdure.Usagef("invalid --mean-clocks %g; choose 1 or more", p.MeanClocks)
 	case p.Sample < 1:
-		return fmt.Errorf("%w: invalid --sample %d; choose 1 or more examples", perdure.ErrUsage, p.Sample)
+		return perdure.Usagef("invalid --sample %d; choose 1 or more examples", p.Sample)
 	case p.Smooth < 1 || p.Smooth > int(p.Run.Job.Clocks)/2:
-		return fmt.Errorf("%w: invalid --smooth %d; choose at least 1 clock, and at most half of %d", perdure.ErrUsage,
-			p.Smooth, p.Run.Job.Clocks)
+		return perdure.Usagef("invalid --smooth %d; choose at least 1 clock, and at most half of %d", p.Smooth,
+			p.Run.Job.Clocks)
 	case p.Smooth > 1 && p.measure() == MeasureDistance:
-		return fmt.Errorf("%w: --smooth %d does not work with --measure distance, whose bounds apply to single "+
-			"clocks; remove one of the two",
-			perdure.ErrUsage, p.Smooth)
+		return perdure.Usagef("--smooth %d does not work with --measure distance, whose bounds apply to single "+
+			"clocks; remove one of the two", p.Smooth)
 	case p.Lose != LoseServers && p.Lose != LoseShards:
-		return fmt.Errorf("%w: invalid --lose %s; choose servers or shards", perdure.ErrUsage, p.Lose)
+		return perdure.Usagef("invalid --lose %s; choose servers or shards", p.Lose)
 	case p.Strike != StrikeBetween && p.Strike != StrikeWithin:
-		return fmt.Errorf("%w: invalid --strike %s; choose between or amid", perdure.ErrUsage, p.Strike)
+		return perdure.Usagef("invalid --strike %s; choose between or amid", p.Strike)
 	case p.SavedAs != SavedWhole && p.SavedAs != SavedHalf:
-		return fmt.Errorf("%w: invalid --saved-as %s; choose float32 or bfloat16", perdure.ErrUsage, p.SavedAs)
+		return perdure.Usagef("invalid --saved-as %s; choose float32 or bfloat16", p.SavedAs)
 	case !slices.Contains([]string{"", MeasureTrain, MeasureTest, MeasureDistance}, p.Measure):
-		return fmt.Errorf("%w: invalid --measure %s; choose train, test or distance", perdure.ErrUsage, p.Measure)
+		return perdure.Usagef("invalid --measure %s; choose train, test or distance", p.Measure)
 	}
 	for _, part := range p.Lost {
 		if !(part > 0 && part <= 1) {
-			return fmt.Errorf("%w: invalid --lost %g; choose a fraction of the servers, above 0 and at most 1",
-				perdure.ErrUsage,
-				part)
+			return perdure.Usagef("invalid --lost %g; choose a fraction of the servers, above 0 and at most 1", part)
 		}
 	}
 	return nil
@@ -141,7 +133,7 @@ func (p *Plan) checkAsync() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: --consistency %s does not work with %s", perdure.ErrUsage, c, what)
+	return perdure.Usagef("--consistency %s does not work with %s", c, what)
 }
 
 // checkArm returns an error if the arm cannot be run.
@@ -153,11 +145,11 @@ func (p *Plan) checkArm(a *Arm) error {
 	job.Recovery = a.Recovery
 	switch rows := recovery.RoundsOf(a.Recovery); {
 	case rows.Timed() || a.Recovery.Auto:
-		return fmt.Errorf("%w: invalid --recovery %s: its save interval depends on time; choose a number of clocks",
-			perdure.ErrUsage, a.Text)
+		return perdure.Usagef("invalid --recovery %s: its save interval depends on time; choose a number of clocks",
+			a.Text)
 	case !a.saves() && !a.resetsRows() && (!a.rollsBack() || a.Recovery.Every < 1):
-		return fmt.Errorf("%w: invalid --recovery %s; choose checkpoint:C, which rolls back all shards, "+
-			"scar:C,R,SELECTOR or none", perdure.ErrUsage, a.Text)
+		return perdure.Usagef("invalid --recovery %s; choose checkpoint:C, which rolls back all shards, "+
+			"scar:C,R,SELECTOR or none", a.Text)
 	}
 	return recovery.Check(&job)
 }

@@ -2,7 +2,6 @@ package failurecost
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
@@ -81,20 +80,17 @@ func checkTraining(s *settings.Run) error {
 	job := &s.Job
 	for name, c := range job.TableConsistency {
 		if !c.TwoStep() {
-			return fmt.Errorf("%w: table %s uses %s; perdure study losses needs bsp, under which the seed alone "+
-				"determines a run", perdure.ErrUsage, name, c)
+			return perdure.Usagef("table %s uses %s; perdure study losses needs bsp, under which the seed alone "+
+				"determines a run", name, c)
 		}
 	}
 	switch {
 	case !slices.Contains([]perdure.ConsistencyKind{perdure.BSP, perdure.SSP, perdure.ASP}, job.Consistency.Kind):
-		return fmt.Errorf("%w: invalid --consistency %s; choose bsp, ssp:S or asp", perdure.ErrUsage,
-			job.Consistency)
+		return perdure.Usagef("invalid --consistency %s; choose bsp, ssp:S or asp", job.Consistency)
 	case job.Init != "":
-		return fmt.Errorf("%w: --init has no effect: each twin's initial rows come from its seed; remove --init",
-			perdure.ErrUsage)
+		return perdure.Usagef("--init has no effect: each twin's initial rows come from its seed; remove --init")
 	case len(s.Scale) > 0:
-		return fmt.Errorf("%w: --scale is not supported: the number of workers must stay the same; remove --scale",
-			perdure.ErrUsage)
+		return perdure.Usagef("--scale is not supported: the number of workers must stay the same; remove --scale")
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (u *slotTables) find(name string) (*deltas, error) {
 	if d := u.byName[name]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("%w: table %q does not exist", perdure.ErrUsage, name)
+	return nil, perdure.Usagef("table %q does not exist", name)
 }
 
 // list returns the IDs of n rows from first on. The result is valid until the next call.

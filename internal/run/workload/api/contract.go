@@ -15,7 +15,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/data/dataset"
@@ -97,8 +96,7 @@ const maxBatch = 1 << 20
 // Validate checks the parameters without reading the data.
 func (p Params) Validate() error {
 	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
-		return fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, p.Slots,
-			perdure.MaxSlots)
+		return perdure.Usagef("invalid number of workers %d; choose 1 to %d", p.Slots, perdure.MaxSlots)
 	}
 	return p.Rule.Validate()
 }
@@ -106,8 +104,8 @@ func (p Params) Validate() error {
 // ValidateGradients is Validate for a workload whose updates are gradients.
 func (p Params) ValidateGradients(workload string) error {
 	if k := p.Rule.Kind; k == perdure.RuleAdd || k == perdure.RuleSet {
-		return fmt.Errorf("%w: %s: rule %s does not descend along gradients; choose a rule that does, for example sgd",
-			perdure.ErrUsage, workload, k)
+		return perdure.Usagef("%s: rule %s does not descend along gradients; choose a rule that does, for example sgd",
+			workload, k)
 	}
 	return p.Validate()
 }
@@ -126,7 +124,7 @@ func (p Params) DataName() string {
 // ValidateBatch checks the batch size of a workload that has batches.
 func (p Params) ValidateBatch() error {
 	if p.Batch < 1 || p.Batch > maxBatch {
-		return fmt.Errorf("%w: invalid batch of %d examples; choose 1 to %d", perdure.ErrUsage, p.Batch, maxBatch)
+		return perdure.Usagef("invalid batch of %d examples; choose 1 to %d", p.Batch, maxBatch)
 	}
 	return nil
 }
@@ -151,7 +149,7 @@ type Share struct{ Rank, Of int }
 // Validate checks the share for a clock.
 func (s Share) Validate(clock perdure.Clock) error {
 	if s.Rank < 0 || s.Rank >= s.Of || s.Of > perdure.MaxSlots || clock < 0 {
-		return fmt.Errorf("%w: invalid share %d of %d, or clock %d", perdure.ErrUsage, s.Rank, s.Of, clock)
+		return perdure.Usagef("invalid share %d of %d, or clock %d", s.Rank, s.Of, clock)
 	}
 	return nil
 }

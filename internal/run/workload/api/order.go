@@ -1,8 +1,6 @@
 package api
 
 import (
-	"fmt"
-
 	"github.com/perdure/perdure"
 )
 
@@ -41,10 +39,10 @@ func NewOrder(seed uint64, examples, size int) *Order {
 func (o *Order) SetSlots(slots int) error {
 	switch {
 	case slots < 1:
-		return fmt.Errorf("%w: invalid number of workers %d; choose at least 1", perdure.ErrUsage, slots)
+		return perdure.Usagef("invalid number of workers %d; choose at least 1", slots)
 	case slots > len(o.ranges):
-		return fmt.Errorf("%w: %d workers are too many for %d training examples; each needs at least one",
-			perdure.ErrUsage, slots, len(o.ranges))
+		return perdure.Usagef("%d workers are too many for %d training examples; each needs at least one", slots,
+			len(o.ranges))
 	case slots != len(o.slots):
 		o.slots = make([]slotOrder, slots)
 	}

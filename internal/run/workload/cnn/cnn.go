@@ -93,17 +93,15 @@ func newModel(data *dataset.Examples, o Options, s shape) (*Model, error) {
 	train := &data.Train
 	switch {
 	case o.Batch < 1:
-		return nil, fmt.Errorf("%w: cnn: invalid batch of %d images; choose at least 1", perdure.ErrUsage, o.Batch)
+		return nil, perdure.Usagef("cnn: invalid batch of %d images; choose at least 1", o.Batch)
 	case train.Pixels == nil:
-		return nil, fmt.Errorf("%w: cnn: %s contains rows of numbers; use images of %d × %d pixels",
-			perdure.ErrUsage, data.Name,
-			s.side, s.side)
+		return nil, perdure.Usagef("cnn: %s contains rows of numbers; use images of %d × %d pixels", data.Name, s.side,
+			s.side)
 	case train.Dim != s.side*s.side:
-		return nil, fmt.Errorf("%w: cnn: %s contains images of %d pixels; use images of %d × %d", perdure.ErrUsage,
-			data.Name, train.Dim, s.side, s.side)
+		return nil, perdure.Usagef("cnn: %s contains images of %d pixels; use images of %d × %d", data.Name, train.Dim,
+			s.side, s.side)
 	case train.Classes < 2:
-		return nil, fmt.Errorf("%w: cnn: all images in %s have the same class; there is nothing to learn",
-			perdure.ErrUsage, data.Name)
+		return nil, perdure.Usagef("cnn: all images in %s have the same class; there is nothing to learn", data.Name)
 	}
 	m := &Model{
 		data: data, options: o, order: api.NewOrder(o.Seed, train.N, o.Batch), // SetSlots adds the slots

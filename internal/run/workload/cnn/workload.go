@@ -75,15 +75,15 @@ type program struct {
 // Open loads the data and returns the workload.
 func Open(p api.Params) (api.Workload, error) {
 	if p.Rule.Kind == perdure.RuleFTRL {
-		return nil, fmt.Errorf("%w: cnn: rule ftrl starts from zeros, from which a network cannot learn; choose "+
-			"another rule, for example sgd", perdure.ErrUsage)
+		return nil, perdure.Usagef("cnn: rule ftrl starts from zeros, from which a network cannot learn; choose " +
+			"another rule, for example sgd")
 	}
 	if err := cmp.Or(p.ValidateGradients(Name), p.ValidateBatch()); err != nil {
 		return nil, err
 	}
 	if p.ByLayer && p.Sparse {
-		return nil, fmt.Errorf("%w: cnn: sparse tables are split across all shards; remove either --sparse or "+
-			"--partition layer", perdure.ErrUsage)
+		return nil, perdure.Usagef("cnn: sparse tables are split across all shards; remove either --sparse or " +
+			"--partition layer")
 	}
 	if p.Trained != nil {
 		p.FinalReLU = p.Trained[FinalReLUKey] == "true"

@@ -31,7 +31,6 @@
 package lda
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/perdure/perdure"
@@ -65,23 +64,19 @@ type model struct {
 func newModel(data *dataset.Corpus, o Options) (*model, error) {
 	switch {
 	case o.Topics < 2 || o.Topics > MaxTopics:
-		return nil, fmt.Errorf("%w: lda: invalid number of topics %d; choose 2 to %d", perdure.ErrUsage, o.Topics,
-			MaxTopics)
+		return nil, perdure.Usagef("lda: invalid number of topics %d; choose 2 to %d", o.Topics, MaxTopics)
 	case !(o.Alpha > 0) || o.Alpha > 1000:
-		return nil, fmt.Errorf("%w: lda: invalid alpha %v; choose a number above 0, up to 1000", perdure.ErrUsage,
-			o.Alpha)
+		return nil, perdure.Usagef("lda: invalid alpha %v; choose a number above 0, up to 1000", o.Alpha)
 	case !(o.Beta > 0) || o.Beta > 1000:
-		return nil, fmt.Errorf("%w: lda: invalid beta %v; choose a number above 0, up to 1000", perdure.ErrUsage,
-			o.Beta)
+		return nil, perdure.Usagef("lda: invalid beta %v; choose a number above 0, up to 1000", o.Beta)
 	case !(o.ClockFraction*maxClocksPerPass >= 1) || o.ClockFraction > 1:
-		return nil, fmt.Errorf("%w: lda: invalid clock fraction %v; choose %g to 1", perdure.ErrUsage, o.ClockFraction,
+		return nil, perdure.Usagef("lda: invalid clock fraction %v; choose %g to 1", o.ClockFraction,
 			1.0/maxClocksPerPass)
 	}
 	clocks := int(math.Round(1 / o.ClockFraction))
 	if clocks > data.Train.Len() {
-		return nil, fmt.Errorf("%w: lda: a pass of %d clocks is too long for %d documents; choose a larger clock "+
-			"fraction", perdure.ErrUsage,
-			clocks, data.Train.Len())
+		return nil, perdure.Usagef("lda: a pass of %d clocks is too long for %d documents; choose a larger clock "+
+			"fraction", clocks, data.Train.Len())
 	}
 	return &model{
 		data: data, Options: o, order: newOrder(&data.Train, o.Seed, clocks), held: newHeldOut(&data.Test, data.Size),

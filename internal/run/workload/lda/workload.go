@@ -61,12 +61,10 @@ type docRows struct {
 func Open(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
 		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
-		return nil, fmt.Errorf("%w: lda counts topics and has no update rule or learning rate; remove these options",
-			perdure.ErrUsage)
+		return nil, perdure.Usagef("lda counts topics and has no update rule or learning rate; remove these options")
 	}
 	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
-		return nil, fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, p.Slots,
-			perdure.MaxSlots)
+		return nil, perdure.Usagef("invalid number of workers %d; choose 1 to %d", p.Slots, perdure.MaxSlots)
 	}
 	data, err := dataset.OpenCorpus(p.Data)
 	if err != nil {

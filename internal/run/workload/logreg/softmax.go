@@ -69,13 +69,12 @@ type Softmax struct {
 func NewSoftmax(data *dataset.Examples, o SoftmaxOptions) (*Softmax, error) {
 	switch {
 	case o.Batch < 1:
-		return nil, fmt.Errorf("%w: softmax: invalid batch of %d examples; choose at least 1", perdure.ErrUsage,
-			o.Batch)
+		return nil, perdure.Usagef("softmax: invalid batch of %d examples; choose at least 1", o.Batch)
 	case !(o.L2 >= 0) || math.IsInf(o.L2, 0):
-		return nil, fmt.Errorf("%w: softmax: weight decay %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
+		return nil, perdure.Usagef("softmax: weight decay %v is not a finite number ≥ 0", o.L2)
 	case data.Train.Classes < 2:
-		return nil, fmt.Errorf("%w: softmax: all examples in %s have the same class; there is nothing to learn",
-			perdure.ErrUsage, data.Name)
+		return nil, perdure.Usagef("softmax: all examples in %s have the same class; there is nothing to learn",
+			data.Name)
 	}
 	dim, classes := data.Train.Dim, data.Train.Classes
 	m := &Softmax{

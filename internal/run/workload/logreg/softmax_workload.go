@@ -42,11 +42,8 @@ func OpenSoftmax(p api.Params) (api.Workload, error) {
 	size := p.Batch
 	switch c := p.Convex; {
 	case c.FullBatch && size != 0:
-		return nil, fmt.Errorf(
-			"%w: softmax: a batch size of %d does not work with full batches; remove one of the two options",
-			perdure.ErrUsage,
-			size,
-		)
+		return nil, perdure.Usagef("softmax: a batch size of %d does not work with full batches; remove one of the "+
+			"two options", size)
 	case c.FullBatch:
 		size = 1 // used like a batch size below
 	default:

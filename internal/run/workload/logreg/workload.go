@@ -76,8 +76,8 @@ func openData(p *api.Params) (*dataset.SparseSet, error) {
 	case p.Trained != nil:
 		classes := strings.Split(p.Trained[ClassesKey], "\n")
 		if len(classes) < 2 {
-			return nil, fmt.Errorf("%w: the model's file does not name its classes: its metadata has no %s with at "+
-				"least two lines", perdure.ErrUsage, ClassesKey)
+			return nil, perdure.Usagef("the model's file does not name its classes: its metadata has no %s with at "+
+				"least two lines", ClassesKey)
 		}
 		return dataset.OpenAllSparse(p.Data, classes, dataset.FeatureNaming(p.Trained[HashedKey]))
 	}

@@ -39,12 +39,11 @@ type side struct {
 func openAlternating(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Rate != 0 || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 ||
 		r.Schedule != "" && r.Schedule != perdure.ScheduleConst {
-		return nil, fmt.Errorf("%w: mf: the solver als computes rows directly, without an update rule or learning "+
-			"rate; remove these options", perdure.ErrUsage)
+		return nil, perdure.Usagef("mf: the solver als computes rows directly, without an update rule or learning " +
+			"rate; remove these options")
 	}
 	if p.Slots < 1 || p.Slots > perdure.MaxSlots {
-		return nil, fmt.Errorf("%w: invalid number of workers %d; choose 1 to %d", perdure.ErrUsage, p.Slots,
-			perdure.MaxSlots)
+		return nil, perdure.Usagef("invalid number of workers %d; choose 1 to %d", p.Slots, perdure.MaxSlots)
 	}
 	data, err := dataset.OpenRatings(p.Data)
 	if err != nil {
@@ -59,21 +58,19 @@ func newAlternating(data *dataset.Ratings, o Options) (*alternating, error) {
 	case err != nil:
 		return nil, err
 	case o.WholeUsers:
-		return nil, fmt.Errorf("%w: mf: the solver als always processes all of a user's ratings in one clock; remove "+
-			"--whole-users", perdure.ErrUsage)
+		return nil, perdure.Usagef("mf: the solver als always processes all of a user's ratings in one clock; remove " +
+			"--whole-users")
 	case o.L2 == 0:
-		return nil, fmt.Errorf("%w: mf: l2 is 0; the solver als needs l2 above 0, because otherwise rows with few "+
-			"ratings have no unique solution", perdure.ErrUsage)
+		return nil, perdure.Usagef("mf: l2 is 0; the solver als needs l2 above 0, because otherwise rows with few " +
+			"ratings have no unique solution")
 	case !(o.Implicit >= 0) || o.Implicit > maxImplicit:
-		return nil, fmt.Errorf("%w: mf: invalid implicit %v; choose 0 to %g", perdure.ErrUsage, o.Implicit,
-			float64(maxImplicit))
+		return nil, perdure.Usagef("mf: invalid implicit %v; choose 0 to %g", o.Implicit, float64(maxImplicit))
 	}
 	if o.Implicit > 0 {
 		for _, s := range []*dataset.RatingSplit{&data.Train, &data.Test} {
 			if i := slices.IndexFunc(s.Value, func(v float32) bool { return v < 0 }); i >= 0 {
-				return nil, fmt.Errorf("%w: mf: user %d has the value %v for item %d; with --implicit, values must be "+
-					"≥ 0",
-					perdure.ErrUsage, s.User[i], s.Value[i], s.Item[i])
+				return nil, perdure.Usagef("mf: user %d has the value %v for item %d; with --implicit, values must "+
+					"be ≥ 0", s.User[i], s.Value[i], s.Item[i])
 			}
 		}
 		f.setScale(0, 1)

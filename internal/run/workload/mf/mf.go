@@ -27,7 +27,6 @@
 package mf
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/perdure/perdure"
@@ -61,11 +60,11 @@ type factors struct {
 func newFactors(data *dataset.Ratings, o Options) (*factors, error) {
 	switch {
 	case o.Rank < 1 || o.Rank > MaxRank:
-		return nil, fmt.Errorf("%w: mf: invalid rank %d; choose 1 to %d", perdure.ErrUsage, o.Rank, MaxRank)
+		return nil, perdure.Usagef("mf: invalid rank %d; choose 1 to %d", o.Rank, MaxRank)
 	case !(o.L2 >= 0) || o.L2 > math.MaxFloat32:
-		return nil, fmt.Errorf("%w: mf: l2 %v is not a finite number ≥ 0", perdure.ErrUsage, o.L2)
+		return nil, perdure.Usagef("mf: l2 %v is not a finite number ≥ 0", o.L2)
 	case !(o.ClockFraction*maxClocksPerPass >= 1) || o.ClockFraction > 1:
-		return nil, fmt.Errorf("%w: mf: invalid clock fraction %v; choose %g to 1", perdure.ErrUsage, o.ClockFraction,
+		return nil, perdure.Usagef("mf: invalid clock fraction %v; choose %g to 1", o.ClockFraction,
 			1.0/maxClocksPerPass)
 	}
 	f := &factors{data: data, options: o, stride: (o.Rank + 7) &^ 7}
@@ -102,15 +101,15 @@ func (m *model) setSlots(slots int) error {
 	case m.order != nil && slots == len(m.slots):
 		return nil
 	case slots < 1:
-		return fmt.Errorf("%w: mf: invalid number of workers %d; choose at least 1", perdure.ErrUsage, slots)
+		return perdure.Usagef("mf: invalid number of workers %d; choose at least 1", slots)
 	}
 	o := &m.options
 	clocks := m.clocksPerSide()
 	next := newOrder(&m.data.Train, m.data.Users, o.Seed, slots, clocks, o.WholeUsers)
 	for slot := range next.slots {
 		if n := next.slots[slot].ratings(); n < clocks {
-			return fmt.Errorf("%w: mf: worker %d of %d would have %d ratings for the %d clocks of a pass; choose "+
-				"fewer workers or a larger clock fraction", perdure.ErrUsage, slot, slots, n, clocks)
+			return perdure.Usagef("mf: worker %d of %d would have %d ratings for the %d clocks of a pass; choose "+
+				"fewer workers or a larger clock fraction", slot, slots, n, clocks)
 		}
 	}
 	o.Slots, m.order = slots, next

@@ -2,7 +2,6 @@ package mf
 
 import (
 	"container/heap"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -38,16 +37,15 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 	for name, to := range map[string]*float64{"mean": &p.mean, "deviation": &p.deviation} {
 		v, err := strconv.ParseFloat(meta[name], 64)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, fmt.Errorf("%w: its metadata has no %s of the ratings, which an mf model needs",
-				perdure.ErrUsage, name)
+			return nil, perdure.Usagef("its metadata has no %s of the ratings, which an mf model needs", name)
 		}
 		*to = v
 	}
 	for table, v := range map[string]*namedRows{Users: &p.users, Items: &p.items} {
 		rank, err := v.read(table, tensors, meta[table+namesSuffix])
 		if err == nil && p.rank != 0 && rank != p.rank {
-			err = fmt.Errorf("%w: the tables users and items have rows of different lengths: %d and %d values",
-				perdure.ErrUsage, p.rank, rank)
+			err = perdure.Usagef("the tables users and items have rows of different lengths: %d and %d values", p.rank,
+				rank)
 		}
 		if err != nil {
 			return nil, err
@@ -61,13 +59,12 @@ func NewPredictor(tensors []safetensors.Tensor, meta map[string]string) (*Predic
 func (v *namedRows) read(table string, tensors []safetensors.Tensor, names string) (rank int, err error) {
 	t := safetensors.Find(tensors, table)
 	if t == nil || t.Data == nil || len(t.Shape) != 2 || t.Shape[1] < 1 {
-		return 0, fmt.Errorf("%w: it has no table %s, which an mf model needs", perdure.ErrUsage, table)
+		return 0, perdure.Usagef("it has no table %s, which an mf model needs", table)
 	}
 	rows := int(t.Shape[0])
 	ids := safetensors.Find(tensors, table+safetensors.IDsSuffix)
 	if ids != nil && len(ids.Ints) != rows {
-		return 0, fmt.Errorf("%w: table %s has %d rows, but %d row IDs", perdure.ErrUsage, table, rows,
-			len(ids.Ints))
+		return 0, perdure.Usagef("table %s has %d rows, but %d row IDs", table, rows, len(ids.Ints))
 	}
 	v.values = t.Data
 	return int(t.Shape[1]), v.name(table, rows, ids, names)
@@ -89,13 +86,13 @@ func (v *namedRows) name(table string, rows int, ids *safetensors.Tensor, names 
 		name := strconv.FormatUint(row, 10)
 		if known != nil {
 			if row >= uint64(len(known)) {
-				return fmt.Errorf("%w: its metadata has the names of %d %ss, but none for row %d of table %s",
-					perdure.ErrUsage, len(known), v.kind, row, table)
+				return perdure.Usagef("its metadata has the names of %d %ss, but none for row %d of table %s",
+					len(known), v.kind, row, table)
 			}
 			name = known[row]
 		}
 		if _, taken := v.at[name]; taken {
-			return fmt.Errorf("%w: its table %s has two rows for the %s %.40q", perdure.ErrUsage, table, v.kind, name)
+			return perdure.Usagef("its table %s has two rows for the %s %.40q", table, v.kind, name)
 		}
 		v.names[i], v.at[name] = name, i
 	}
@@ -105,7 +102,7 @@ func (v *namedRows) name(table string, rows int, ids *safetensors.Tensor, names 
 func (v *namedRows) row(name string, rank int) ([]float32, error) {
 	at, known := v.at[name]
 	if !known {
-		return nil, fmt.Errorf("%w: the model has no %s %.40q", perdure.ErrUsage, v.kind, name)
+		return nil, perdure.Usagef("the model has no %s %.40q", v.kind, name)
 	}
 	return v.values[at*rank:][:rank], nil
 }

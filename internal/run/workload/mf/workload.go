@@ -65,18 +65,18 @@ func Open(p api.Params) (api.Workload, error) {
 	case s == SolverALS:
 		return openAlternating(p)
 	case s != "" && s != SolverSGD:
-		return nil, fmt.Errorf("%w: mf: unknown solver %q; choose %s or %s", perdure.ErrUsage, s, SolverSGD, SolverALS)
+		return nil, perdure.Usagef("mf: unknown solver %q; choose %s or %s", s, SolverSGD, SolverALS)
 	case p.Factors.Implicit != 0:
-		return nil, fmt.Errorf("%w: mf: only the solver %s supports implicit ratings; choose it, or remove --implicit",
-			perdure.ErrUsage, SolverALS)
+		return nil, perdure.Usagef("mf: only the solver %s supports implicit ratings; choose it, or remove --implicit",
+			SolverALS)
 	}
 	return openDescent(p)
 }
 
 func openDescent(p api.Params) (api.Workload, error) {
 	if r := p.Rule; r.Kind != perdure.RuleSGD || r.Decay != 0 || r.ClipValue != 0 || r.ClipNorm != 0 {
-		return nil, fmt.Errorf("%w: mf does not support rule %s; it supports only sgd without settings, which "+
-			"workers compute themselves; use l2 for decay", perdure.ErrUsage, p.Rule.Kind)
+		return nil, perdure.Usagef("mf does not support rule %s; it supports only sgd without settings, which "+
+			"workers compute themselves; use l2 for decay", p.Rule.Kind)
 	}
 	chosen := p.Rule.Rate == 0
 	if chosen {
