@@ -121,7 +121,7 @@ def test_process_group_without_a_master(tmp_path: Path) -> None:
     program.write_text("try:\n    raise ValueError('MASTER_ADDR expected')\nexcept ValueError:\n    raise RuntimeError")
     command = [sys.executable, "-m", "perdure", "--as-slot-of", "1", "", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     *_, error, last = done.stderr.splitlines()
     assert error == "RuntimeError"
     assert last.startswith("perdure: ")

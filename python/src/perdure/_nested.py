@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
 from types import TracebackType
+from typing import NoReturn
 
 from . import _island
 from .errors import UsageError
@@ -14,6 +16,7 @@ _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 _SAYS = "a slot started without --nproc-per-learner is one process, which is not a member of a process group"
 _MAX_CAUSES = 10
+_USAGE = 2  # the exit code with which another attempt has no prospect
 _hides = False  # whether RANK and similar variables are removed
 
 
@@ -84,7 +87,7 @@ def refuse_ray() -> None:
 
 
 def explain() -> None:
-    """Print what to do after an uncaught error of torch.distributed about MASTER_ADDR."""
+    """Let an uncaught error of torch.distributed about MASTER_ADDR end this program as a usage error, with a line."""
     before = sys.excepthook
     if getattr(before, "__module__", "") == __name__:
         return  # the hook is installed already
@@ -101,7 +104,15 @@ def explain() -> None:
                     "Accelerator after `import perdure.accelerate`, and TrainingArguments after `import perdure.hf`",
                     file=sys.stderr,
                 )
-                return
+                end(_USAGE)
             of = of.__cause__ or of.__context__
 
     sys.excepthook = hook
+
+
+def end(code: int) -> NoReturn:
+    """End this process from a hook for uncaught errors. The interpreter's own end would have exit code 1."""
+    atexit._run_exitfuncs()  # os._exit does not
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import math
@@ -1180,10 +1179,7 @@ def _end_after_rollbacks() -> None:
             return
         says = error if issubclass(kind, _Left) else "the job was rolled back: this program ends, and is started again"
         print(f"perdure: {says}", file=sys.stderr)
-        atexit._run_exitfuncs()  # os._exit does not; the interpreter's own end would have exit code 1
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(EXIT_ROLLED_BACK)
+        _nested.end(EXIT_ROLLED_BACK)
 
     hook.ends_after_rollbacks = True  # type: ignore[attr-defined]
     sys.excepthook = hook
