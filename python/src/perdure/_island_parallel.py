@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -21,7 +20,8 @@ from . import _state
 from ._island import Island
 from ._local import is_sharded
 from ._mirror import PARTS, Mirror, bytes_of, mirror_of, refuse_group, refuse_other_layouts, tensors_of
-from ._parallel import DataParallel, _Pass
+from ._parallel import _CHECKED, DataParallel, _Pass
+from ._pieces import Pieces
 from .errors import Done, UsageError
 from .job import Job, Share, _Now
 
@@ -56,7 +56,7 @@ class _Member(DataParallel):
             "objects in shared": [type(o).__name__ for o in self._shared],
             "objects in state": [type(o).__name__ for o in self._state],
         }
-        self._mirror = mirror_of(self._island, self.model, of, settings)
+        self._mirror = mirror_of(self._island, self.model, of, settings, self.job)
         self._sharded = self._mirror.sharded
         return self._mirror.tensors
 
@@ -120,6 +120,15 @@ class _Member(DataParallel):
         else:
             super()._end_backward()
 
+    def _norms(self) -> bytes:
+        """Return the norms of this rank's copies of the gradients and the parameters.
+
+        They cover all rows of the gradients in the first steps of a process. Later parts of the rows take turns.
+        """
+        turn = self._count % PARTS
+        gradients = self._mirror.norms(gradients=True, turn=None if self._made <= _CHECKED else turn)
+        return gradients + self._mirror.norms(turn=turn)
+
     def _cut_off(self) -> Done:
         self._mirror.take_others()  # the buffers at the start of the step
         return super()._cut_off()
@@ -130,6 +139,8 @@ class _Leader(_Member):
 
     _sizes: Sequence[int] = ()  # of the states that the followers save
     _bits = 0  # the followers' part of the sum of weights
+    _last: _Now  # when the means were read
+    _means: tuple[set[int], float] = (set(), 1.0)  # the numbers of the parameters that have one; the total weight
 
     def _begin(self) -> None:
         island = self._island
@@ -149,8 +160,15 @@ class _Leader(_Member):
             own = b"" if found is None else found["ranks"][rank - 1]
             island.tell_rank(rank, {"now": island.now, "own": len(own)}, own + shared)
         if found is None:
-            self._mirror.take()
+            self._mirror.take_weights()
         self._found = None
+
+    def _new_pieces(self) -> Pieces:
+        return Pieces(self.job, self._rows, self._mirror.rows)
+
+    def _take_weights(self) -> None:
+        for _ in self._pieces.read(self._gradients, self._share):
+            pass  # they are in the mirror, from which all ranks take them
 
     def _load(self, kept: dict[str, Any], newest: bool) -> None:
         super()._load(kept, newest)
@@ -176,13 +194,9 @@ class _Leader(_Member):
         island = self._island
         with island.failing():
             said = island.gather("pass")
-            self._mirror.compare(
-                self._places_of_copies,
-                [self._mirror.norms(gradients=True), *(norms for _, norms in said)],
-                "the gradient of ",
-            )
             for i in self._ready:
                 self._gradient(i)
+            self._compare([self._norms(), *(norms for _, norms in said)])
             self._mirror.put_gradients(self._ready)
             self._ready.update(*(message["ready"] for message, _ in said))
             self._bits = sum(message["bits"] for message, _ in said)
@@ -190,33 +204,49 @@ class _Leader(_Member):
             kept, self._kept = self._kept, None
             if kept is not None:
                 self._store(kept)
-            with self._island.stepping(self.job._now):
-                super()._exchange(each)
+            island.now = None  # until all ranks get the clock with the means
+            super()._exchange(each)
 
-    def _write(self, i: int, place: torch.Tensor) -> None:
-        if i not in self._ready:
-            place.zero_()
-            return
-        values = self._mirror.tensors[i]
-        place.view(values.shape).copy_(values)
-        if (weight := self._weight()) != 1:
-            place.mul_(weight)
+    def _compare(self, norms: Sequence[bytes | bytearray]) -> None:
+        """Raise UsageError if copies of a gradient or of a parameter differ between ranks. norms: of each rank."""
+        half = len(norms[0]) // 2
+        for of, what in ((slice(half), "the gradient of "), (slice(half, None), "")):
+            self._mirror.compare(self._places_of_copies, [own[of] for own in norms], what)
+
+    def _whole_gradient(self, i: int) -> torch.Tensor:
+        p = self._parameters[i]
+        if is_sharded(p):
+            return self._mirror.tensors[i]
+        if p.grad is None:
+            raise UsageError(
+                f"another rank of this island has a gradient of {self._names[i]}, but rank 0 has none: wrap the model "
+                "in DistributedDataParallel"
+            )
+        return self._gradient(i)
 
     def _sum_of_weights(self) -> int:
         return self._mirror.bits(self._count % PARTS) + self._bits
 
-    def _mean_targets(self, has: np.ndarray[Any, Any]) -> Sequence[torch.Tensor | None]:
-        self._has = {i for i, present in enumerate(has[: len(self._parameters)]) if present}
-        return self._mirror.tensors
+    def _read_means(self, has: set[int], total: float) -> set[int]:
+        """Read the sums into the mirror, from which each rank takes the means of its part."""
+        self._means = (has, total)
+        pieces = self._pieces.read(self._gradients, self._share)
+        return set().union(*(self._not_finite(has, first, values) for first, values in pieces))
+
+    def _refuse_older_means(self) -> _Now:
+        self._last = super()._refuse_older_means()
+        return self._last
 
     def _take_means(self) -> None:
         island = self._island
         with island.failing():
-            with self._island.stepping(self.job._now):
-                super()._take_means()
+            island.now = None
+            super()._take_means()
             self._mirror.put_others()
-        island.tell({"now": island.now, "has": sorted(self._has), "poisoned": self._poisoned})
-        self._mirror.take_gradients(self._has)
+            island.now = self._last
+        has, total = self._means
+        island.tell({"now": island.now, "has": sorted(has), "total": total, "poisoned": self._poisoned})
+        self._mirror.take_means(has, total)
 
     def finish(self) -> None:
         """End this slot's work and wait for all slots. All ranks must call it."""
@@ -230,8 +260,10 @@ class _Leader(_Member):
     def export(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
         """Write the model in the safetensors format. All ranks must call it, and rank 0 writes the file."""
         with self._island.failing():
-            self._island.gather("export")
+            self._island.gather("export")  # from here on no rank reads the means in the mirror
+            self._island.tell({})
             self._mirror.put()
+            self._island.gather("export")
             mine, self._parameters = self._parameters, self._mirror.tensors
             try:
                 super().export(path, partial=partial)
@@ -254,7 +286,7 @@ class _Follower(_Member):
         said, payload = self._island.wait_for_more()
         self._island.now = _Now.of(said["now"])
         if not said["own"]:
-            self._mirror.take()
+            self._mirror.take_weights()
             return
         own = _state.decode(memoryview(payload)[: said["own"]])
         self._load(own if self._sharded else own | _state.decode(memoryview(payload)[said["own"] :]), newest=True)
@@ -279,7 +311,7 @@ class _Follower(_Member):
             "bits": self._mirror.bits(self._count % PARTS),
             "state": 0 if self._sent is None else self._sent.size,
         }
-        self._island.report("pass", said, self._mirror.norms(gradients=True))
+        self._island.report("pass", said, self._norms())
 
     def _take_means(self) -> None:
         sent, self._sent = self._sent, None
@@ -290,7 +322,7 @@ class _Follower(_Member):
         self._island.now = _Now.of(said["now"])
         if self._sampler is not None and not self._repeats:
             self._sampler._after_clock(advanced=True)
-        self._mirror.take_gradients(said["has"])
+        self._mirror.take_means(set(said["has"]), said["total"])
         self._mirror.take_others()
         self._poisoned = said["poisoned"]
 
@@ -304,6 +336,8 @@ class _Follower(_Member):
 
     def export(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
         """Give rank 0 this rank's part of the model. Rank 0 writes the file."""
+        self._island.report("export")
+        self._island.wait()
         self._mirror.put()
         self._island.report("export")
         self._island.wait()

@@ -16,7 +16,8 @@ from ._island import Island
 from ._local import is_sharded, local
 from ._shared import Lot
 from .errors import UsageError
-from .torch import _buffers_of
+from .job import Job
+from .torch import _DIM, _buffers_of
 
 _ALIGN = 64  # bytes
 PARTS = 64  # of the weights, which take turns in comparisons between slots
@@ -32,6 +33,7 @@ class Mirror:
         trained: The trained parameters.
         copied: Returns the buffers by name. Those of rank 0 are valid.
         once: Frozen parameters by name, whose values of rank 0 are valid at the first ``take``.
+        job: The job whose agent reads a table of the trained parameters into the memory. None: it reads none.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Mirror:
         trained: Sequence[tuple[str, torch.Tensor]],
         copied: Callable[[], dict[str, torch.Tensor]],
         once: dict[str, torch.Tensor],
+        job: Job | None = None,
     ) -> None:
         self._island, self._named, self._copied, self._once = island, list(trained), copied, once
         self.places = [place_of(name, p) for name, p in trained]
@@ -47,18 +50,28 @@ class Mirror:
         for name, t in others.items():
             if is_sharded(t):
                 raise UsageError(f"{name} is a DTensor that is not trained; an island needs plain buffers")
-        tensors = [*(p for _, p in trained), *others.values()]
-        sizes = [-(-t.numel() * t.element_size() // _ALIGN) * _ALIGN for t in tensors]
+        if job is None:
+            sizes = [_aligned(p.numel() * p.element_size()) for _, p in trained]
+        else:  # as in the rows of the table
+            sizes = [-(-p.numel() // _DIM) * _DIM * 4 for _, p in trained]
+            sizes.append(max(0, job.spec["shards"] * _DIM * 4 - sum(sizes)))
+        count = len(sizes)
+        sizes += [_aligned(t.numel() * t.element_size()) for t in others.values()]
         starts = np.cumsum([0, *sizes]).tolist()
-        lot = _shared(island, max(starts[-1], 1))
+        lot = _shared(island, max(starts[-1], 1), job)
         memory = torch.from_numpy(lot.bytes)
-        found = [
-            memory[start : start + t.numel() * t.element_size()].view(t.dtype).view(t.shape)
-            for t, start in zip(tensors, starts, strict=False)
-        ]
-        self.tensors = found[: len(self._named)]
+
+        def view(t: torch.Tensor, start: int, kind: torch.dtype) -> torch.Tensor:
+            return memory[start : start + t.numel() * kind.itemsize].view(kind).view(t.shape)
+
+        self.tensors = [view(p, start, p.dtype) for (_, p), start in zip(trained, starts, strict=False)]
+        if job is not None:
+            self.rows = lot.bytes[: starts[count]].view(np.float32).reshape(-1, _DIM)  #: the table
+            #: the parameters' values in the table, in the same memory as ``tensors``
+            self.values = [view(p, start, torch.float32) for (_, p), start in zip(trained, starts, strict=False)]
+        found = [view(t, start, t.dtype) for t, start in zip(others.values(), starts[count:], strict=False)]
         self.sharded = any(is_sharded(p) for _, p in trained)
-        self._others = dict(zip(others, found[len(self._named) :], strict=True))
+        self._others = dict(zip(others, found, strict=True))
         # Ranks that write: of equal copies the first one. Rank 0 has the first of all copies of plain tensors.
         self._writes = [_is_first(island, p) for _, p in trained]
 
@@ -69,23 +82,39 @@ class Mirror:
                 tensor[place].copy_(local(p))
 
     def put_gradients(self, ready: Container[int]) -> None:
-        """Write this rank's part of the gradients, or zeros where it has none. ready: the numbers of those it has."""
+        """Write this rank's part of the gradients of sharded parameters. Rank 0 has whole gradients of the others.
+
+        Args:
+            ready: The numbers of the parameters that have a gradient on this rank. Others get zeros.
+        """
         for i, (_, p) in enumerate(self._named):
-            if self._writes[i]:
+            if self._writes[i] and is_sharded(p):
                 part = self.tensors[i][self.places[i]]
                 if i in ready and p.grad is not None:
                     part.copy_(local(p.grad))
                 else:
                     part.zero_()
 
-    def take_gradients(self, has: Container[int]) -> None:
-        """Read this rank's part of the gradients. has: the numbers of the parameters that have one."""
+    def take_means(self, has: Container[int], total: float) -> None:
+        """Set this rank's part of the gradients to the table's values, divided by their total weight.
+
+        Args:
+            has: The numbers of the parameters that have a mean.
+            total: The sum of the slots' weights.
+        """
         with torch.no_grad():
             for i, (_, p) in enumerate(self._named):
                 if i in has:
                     if p.grad is None:
                         p.grad = torch.empty_like(p)
-                    local(p.grad).copy_(self.tensors[i][self.places[i]])
+                    divide(self.values[i][self.places[i]], total, local(p.grad))
+
+    def take_weights(self) -> None:
+        """Set this rank's part of the trained parameters to the table's values, and read the other tensors."""
+        with torch.no_grad():
+            for (_, p), values, place in zip(self._named, self.values, self.places, strict=True):
+                local(p).copy_(values[place])
+        self.take_others()
 
     def bits(self, turn: int) -> int:
         """Return the sum of the bits of those rows of the trained parameters whose turn it is and which it writes."""
@@ -137,12 +166,25 @@ class Mirror:
         pairs = zip(self.places, self.copies(), strict=True)
         return [[[s.start, s.stop] for s in place] for place, copy in pairs if copy]
 
-    def norms(self, gradients: bool = False) -> bytes:
-        """Return the norms of this rank's copies of the parameters, or of their gradients: they identify the values."""
-        tensors = [p.grad if gradients else p for (_, p), copy in zip(self._named, self.copies(), strict=True) if copy]
-        zero = torch.zeros((), dtype=torch.float32)
-        norms = [zero if t is None else torch.linalg.vector_norm(local(t), dtype=torch.float32).cpu() for t in tensors]
-        return torch.stack(norms).numpy().tobytes() if norms else b""
+    def norms(self, gradients: bool = False, turn: int | None = None) -> bytes:
+        """Return the norms of this rank's copies of the parameters, or of their gradients: they identify the values.
+
+        Args:
+            gradients: Whether to use the gradients.
+            turn: The number of a part of the rows, as for ``bits_of``. None uses all rows.
+        """
+        tensors = []
+        for (_, p), place, copy in zip(self._named, self.places, self.copies(), strict=True):
+            if copy:
+                t = p.grad if gradients else p
+                of = torch.zeros(0) if t is None else local(t)
+                if turn is not None and t is not None:
+                    of = rows_of(of, place[0].start if place else 0, p.shape[0] if place else 1, turn)
+                tensors.append(of.to(torch.float32))
+        if not tensors:
+            return b""
+        norms: bytes = torch.stack([norm.cpu() for norm in torch._foreach_norm(tensors)]).numpy().tobytes()
+        return norms
 
     def compare(self, places: Sequence[Any], norms: Sequence[bytes | bytearray], what: str = "") -> None:
         """Raise UsageError if copies of the same values differ between ranks.
@@ -166,7 +208,11 @@ class Mirror:
 
 
 def mirror_of(
-    island: Island, model: nn.Module, trained: Sequence[tuple[str, torch.Tensor]], settings: dict[str, Any]
+    island: Island,
+    model: nn.Module,
+    trained: Sequence[tuple[str, torch.Tensor]],
+    settings: dict[str, Any],
+    job: Job | None = None,
 ) -> Mirror:
     """Return the mirror of a model. Raises UsageError on all ranks unless all have the same model and settings.
 
@@ -175,6 +221,7 @@ def mirror_of(
         model: The model.
         trained: Its trained parameters.
         settings: Other values of JSON's types, by what messages call them.
+        job: As for ``Mirror``.
     """
     handed = {id(p) for p in Frozen(model).handed}
     small: dict[str, torch.Tensor] = {name: p for name, p in named_parameters(model) if id(p) in handed}
@@ -186,7 +233,7 @@ def mirror_of(
             "a sharded model:": [is_sharded(p) for _, p in trained],
         }
     )
-    return Mirror(island, trained, lambda: _buffers_of(model), small)
+    return Mirror(island, trained, lambda: _buffers_of(model), small, job)
 
 
 def place_of(name: str, p: torch.Tensor) -> Place:
@@ -224,8 +271,14 @@ def _is_first(island: Island, p: torch.Tensor) -> bool:
     return all(not of.is_replicate() or at == 0 for at, of in zip(coordinate, p.placements, strict=True))
 
 
-def _shared(island: Island, size: int) -> Lot:
-    """Return memory that all ranks share."""
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
+
+
+def _shared(island: Island, size: int, job: Job | None) -> Lot:
+    """Return memory that all ranks share. job: the job whose agent shares it as well, or None."""
+    if island.rank == 0 and job is not None:
+        return job._map(size, island.send_file)
     lot = Lot(size, None if island.rank == 0 else island.receive_file())
     if island.rank == 0:
         island.send_file(lot.fd)
@@ -291,10 +344,23 @@ def bits_of(t: torch.Tensor, start: int, of: int, turn: int) -> int:
         of: The number of rows of the parameter.
         turn: The number of a part.
     """
-    each = -(-of // PARTS)
-    first, last = max(turn * each - start, 0), max((turn + 1) * each - start, 0)
-    rows = t.reshape(1)[first:last] if t.dim() == 0 else t[first:last]
+    rows = rows_of(t, start, of, turn)
     if rows.numel() == 0:
         return 0
     integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
     return int(rows.contiguous().view(integer).sum(dtype=torch.int64))
+
+
+def rows_of(t: torch.Tensor, start: int, of: int, turn: int) -> torch.Tensor:
+    """Return those rows of a parameter whose turn it is, as for ``bits_of``."""
+    each = -(-of // PARTS)
+    first, last = max(turn * each - start, 0), max((turn + 1) * each - start, 0)
+    return t.reshape(1)[first:last] if t.dim() == 0 else t[first:last]
+
+
+def divide(values: torch.Tensor, by: float, to: torch.Tensor) -> None:
+    """Write quotients of float32 into a tensor of any type and device."""
+    if to.dtype == torch.float32 and to.is_cpu:
+        torch.div(values, by, out=to)
+    else:
+        to.copy_(values / by)

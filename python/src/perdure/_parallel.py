@@ -40,7 +40,7 @@ from ._island import refuse_other_ranks
 from ._late import is_loader
 from ._loaders import Loaders, is_of
 from ._local import local
-from ._mirror import PARTS, bits_of
+from ._mirror import PARTS, bits_of, divide
 from ._misuse import refuse_empty_batches, refuse_misplaced, refuse_other_number, refuse_recovery, trained_of
 from ._names import Description, Place
 from ._pieces import Pieces, placed
@@ -226,7 +226,15 @@ class DataParallel(_Training):
                 f"another slot started with a model of a different size ({error}); all slots must use the same model "
                 "for the whole job"
             ) from None
-        self._pieces = Pieces(job, self._rows)
+        self._pieces = self._new_pieces()
+
+    def _new_pieces(self) -> Pieces:
+        """Return the memory into which the tables are read."""
+        return Pieces(self.job, self._rows)
+
+    def _take_weights(self) -> None:
+        """Set the parameters to the initial weights in the table."""
+        self._pieces.take(self._gradients, self._share)
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings that must be equal in all slots, besides the model."""
@@ -274,7 +282,7 @@ class DataParallel(_Training):
         if kept is not None:
             self._load(kept, newest)
         elif now.clock == 1:
-            self._pieces.take(self._gradients, self._share)
+            self._take_weights()
             self._read_buffers()
         else:
             self._join(now.clock)
@@ -712,7 +720,7 @@ class DataParallel(_Training):
         if i not in self._ready:
             place.zero_()
             return
-        values = self._gradient(i)
+        values = self._whole_gradient(i)
         place.view(values.shape).copy_(values)
         if (weight := self._weight()) != 1:
             place.mul_(weight)
@@ -726,6 +734,10 @@ class DataParallel(_Training):
                 f"the gradient of {self._names[i]} is {how}; use sparse=False, and backward without create_graph=True"
             )
         return local(grad)
+
+    def _whole_gradient(self, i: int) -> torch.Tensor:
+        """Return the slot's gradient."""
+        return self._gradient(i)
 
     def _weight(self) -> float:
         """Return the weight of this slot's gradients: the number of samples, if a Sampler counts them."""
@@ -818,40 +830,45 @@ class DataParallel(_Training):
                 "the same version of torch, kind of processor and number of threads, and objects that change the "
                 "weights must be in shared="
             )
-        has = flags[HEAD:]
-        poisoned: set[int] = set()
+        has = {i for i, present in enumerate(flags[HEAD : HEAD + len(self._parameters)]) if present}
         with torch.no_grad():
-            targets = self._mean_targets(has)
-            for first, values in self._pieces.read(self._gradients, self._share):
-                finite = math.isfinite(float(values.sum()))  # one pass; an overflow is looked at again
-                for i, at, part in self._pieces.parts(first, values):
-                    if not has[i]:
-                        continue
-                    if not finite and not bool(torch.isfinite(part).all()):
-                        poisoned.add(i)
-                    target = targets[i]
-                    assert target is not None
-                    for to, mean in placed(target, at, part):
-                        if target.dtype == torch.float32 and target.is_cpu:
-                            torch.div(mean, total, out=to)
-                        else:
-                            to.copy_(mean / total)
+            poisoned = self._read_means(has, total)
         self._poisoned = self._names[min(poisoned)] if poisoned else ""
         self._refuse_older_means()
         self._read_buffers()
 
-    def _mean_targets(self, has: np.ndarray[Any, Any]) -> Sequence[torch.Tensor | None]:
-        """Return the tensors that receive the means. has: for each parameter, whether it has one."""
-        for p, present in zip(self._parameters, has, strict=False):
-            if present and p.grad is None:
-                p.grad = torch.empty_like(p)
-        return [None if p.grad is None else local(p.grad) for p in self._parameters]
+    def _read_means(self, has: set[int], total: float) -> set[int]:
+        """Set the gradients to the means. Return the numbers of the parameters whose mean is not finite.
 
-    def _refuse_older_means(self) -> None:
+        Args:
+            has: The numbers of the parameters that have a mean.
+            total: The sum of the slots' weights.
+        """
+        poisoned: set[int] = set()
+        for i in has:
+            if self._parameters[i].grad is None:
+                self._parameters[i].grad = torch.empty_like(self._parameters[i])
+        for first, values in self._pieces.read(self._gradients, self._share):
+            poisoned |= self._not_finite(has, first, values)
+            for i, at, part in self._pieces.parts(first, values):
+                grad = self._parameters[i].grad
+                if i in has and grad is not None:
+                    for to, sums in placed(local(grad), at, part):
+                        divide(sums, total, to)
+        return poisoned
+
+    def _not_finite(self, has: set[int], first: int, values: torch.Tensor) -> set[int]:
+        """Return the numbers of those parameters that have values in a piece that are not finite."""
+        if math.isfinite(float(values.sum())):  # one pass; an overflow is looked at again
+            return set()
+        return {i for i, _, part in self._pieces.parts(first, values) if i in has and not torch.isfinite(part).all()}
+
+    def _refuse_older_means(self) -> _Now:
         """Raise Done if the job ended before this slot's last clock: its reads then return older means."""
         now = self.job._now()
         if 0 < now.end < now.clock:
             raise self._cut_off()
+        return now
 
     def _read_flags(self) -> np.ndarray[Any, Any]:
         """Wait for the end of the clock, and return its flags. Save a copy of the shared state meanwhile if needed.

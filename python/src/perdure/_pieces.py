@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from .job import Job, Share, Table
+from .job import Floats, Job, Share, Table
 from .torch import _DIM, _Rows
 
 PIECE = 32 << 20  # max bytes of a piece
@@ -21,16 +21,17 @@ class Pieces:
     Args:
         job: The job.
         rows: The layout of the tensors in the table.
+        whole: Shared memory for all rows, which then keep their values. None: each piece replaces the last one.
     """
 
-    def __init__(self, job: Job, rows: _Rows) -> None:
-        self._rows = rows
+    def __init__(self, job: Job, rows: _Rows, whole: Floats | None = None) -> None:
+        self._rows, self._whole = rows, whole
         count = -(-rows.rows * _DIM * 4 // PIECE)
         self._bounds = [rows.rows * i // count for i in range(count + 1)]
-        self._values = job.empty((-(-rows.rows // count), _DIM))
+        self._values = job.empty((-(-rows.rows // count), _DIM)) if whole is None else whole
 
     def read(self, table: Table, share: Share) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yield the first row of each piece, and its values, which the next piece replaces.
+        """Yield the first row of each piece, and its values, which the next piece may replace.
 
         Args:
             table: The table.
@@ -40,7 +41,7 @@ class Pieces:
         for i in range(count):
             at = (i + share.rank * count // share.of) % count
             first, end = self._bounds[at : at + 2]
-            values = self._values[: end - first]
+            values = self._values[: end - first] if self._whole is None else self._whole[first:end]
             table.get_run(first, end - first, out=values)
             yield first, torch.from_numpy(values.reshape(-1))
 

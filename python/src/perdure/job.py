@@ -964,7 +964,8 @@ class Job:
                 return least
         return self._map(1 << max(12, (size - 1).bit_length()))
 
-    def _map(self, size: int) -> Lot:
+    def _map(self, size: int, share: Callable[[int], None] | None = None) -> Lot:
+        """Return new memory that the agent has mapped. share: gets the file, which is closed then."""
         while self._regions.gone:  # no array refers to these any more, so the agent can unmap them
             try:
                 gone = self._regions.gone.pop()
@@ -975,6 +976,8 @@ class Job:
         region = Lot(size)
         try:
             region.address = self._agent.call(_agent.MAP, a=size, files=[region.fd], timeout=_agent.PROMPT).a
+            if share is not None:
+                share(region.fd)
         finally:
             region.close_file()
         self._regions.add(region)

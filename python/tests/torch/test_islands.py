@@ -453,6 +453,62 @@ with perdure.DataParallel(job, model, torch.optim.SGD(model.parameters(), 0.1)) 
 """
 
 
+#: Each rank uses one of two layers. At "late", rank 1 then changes a row of its weights.
+BRANCHES = """
+import json, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+import perdure
+
+dist.init_process_group("gloo")
+job = perdure.start()
+rank = dist.get_rank()
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(3, 100, bias=False) for _ in range(2)])
+        for p in self.parameters():
+            nn.init.zeros_(p)
+
+    def forward(self, x):
+        return self.layers[rank](x)
+
+
+model = Model()
+net = DistributedDataParallel(model, find_unused_parameters=True)
+sgd = torch.optim.SGD(model.parameters(), 1.0)
+with perdure.DataParallel(job, net, sgd) as p:
+    for step in p.steps(70 if "late" in sys.argv else 3):
+        sgd.zero_grad()
+        net(torch.full((1, 3), 1.0 + job.slot)).sum().backward()
+        sgd.step()
+        if step == 3 and rank == 1:
+            with torch.no_grad():
+                model.layers[0].weight[42, 0] += 1
+with open(f"{sys.argv[1]}.{job.slot}.{rank}", "w") as f:
+    json.dump([sorted(set(p.flatten().tolist())) for p in model.parameters()], f)
+"""
+
+
+def test_layers_that_one_rank_uses(tmp_path: Path) -> None:
+    """A gradient that only another rank has computed counts, as DDP has given it to rank 0."""
+    done = run(tmp_path, [*command(tmp_path, "run", BRANCHES, "--preload=warm"), str(tmp_path / "out")])
+    assert done.returncode == 0, done.stderr
+    for slot in range(2):
+        for rank in range(2):  # half of 1 and of 2, on average 0.75 in each step
+            assert json.loads((tmp_path / f"out.{slot}.{rank}").read_text()) == [[-2.25], [-2.25]]
+
+
+def test_weights_of_ranks_must_stay_equal(tmp_path: Path) -> None:
+    of = command(tmp_path, "run", BRANCHES, "--preload=warm", "--max-failures=1", nproc=2)
+    done = run(tmp_path, [*of, str(tmp_path / "out"), "late"])
+    assert done.returncode == 1
+    assert "layers.0.weight differs between rank 0 and rank 1 of this island" in done.stderr, done.stderr
+
+
 def test_mistakes(tmp_path: Path) -> None:
     done = run(
         tmp_path,
