@@ -277,3 +277,26 @@ with perdure.join() as job:
     (tmp_path / "again").touch()
     subprocess.run([sys.executable, *again[1:4], "-q", "--out=run2", *again[4:]], cwd=tmp_path, check=True)
     assert (tmp_path / "run2" / "summary.json").exists()
+
+
+def test_a_rank_that_ends_slowly_is_not_frozen(tmp_path: Path) -> None:
+    """Python stops all threads when it ends, also the one that shows life."""
+    (tmp_path / "program.py").write_text("""
+import os, sys, time
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(4)
+
+sys.slow = Slow()
+""")
+    command = [sys.executable, "-m", "perdure", "--as-slot-of", ":1", "heavy", str(tmp_path / "program.py")]
+    done = subprocess.run(
+        command,
+        env=environment(tmp_path, 0.0) | {"PERDURE_SLOT": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=60,  # a rank that is killed is started again, without an end
+    )
+    assert "frozen" not in done.stderr

@@ -5,6 +5,7 @@ The program is one process, or the ranks of an island, which end together: docs/
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -84,14 +85,25 @@ def fork(program: str, ranks: int = 0, prepare: Callable[[int], None] = lambda r
 
 
 def _show_life(end: int) -> None:
-    """Write to a pipe once a second, from a thread that ends with the process."""
+    """Write to a pipe once a second, and close it when the program has ended: finalization stops the thread."""
+    lock, closed = threading.Lock(), False
 
     def write() -> None:
         with contextlib.suppress(OSError):  # the parent has died
             while True:
-                os.write(end, b".")
+                with lock:
+                    if closed:
+                        return
+                    os.write(end, b".")
                 time.sleep(1)
 
+    def close() -> None:
+        nonlocal closed
+        with lock:
+            closed = True
+            os.close(end)
+
+    atexit.register(close)
     threading.Thread(target=write, name="perdure-life", daemon=True).start()
 
 
