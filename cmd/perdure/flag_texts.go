@@ -101,7 +101,8 @@ With auto for C the job chooses the interval. resend means resend:auto, and scar
 		"least two."},
 	"recovery.grace": {"How long the last checkpoint may take.", "When Ctrl-C, SIGTERM or perdure stop ends the " +
 		"job early, it writes a last checkpoint if its recovery strategy uses checkpoints. Before that, programs of " +
-		"--exec that train with DiLoCo get SIGTERM and as long to end. 0s writes none. A second Ctrl-C ends the job immediately."},
+		"--exec that train with DiLoCo get SIGTERM and as long to end. 0s writes none. A second Ctrl-C ends the job " +
+		"immediately."},
 	"recovery.no-replace": {"Do not replace servers that die.", "The other servers take over their shards."},
 	"recovery.max-failures": {"Fail the job after N failures of a program at one clock.", "The program fails if it " +
 		"ends by itself before its work is done; being killed by a signal from outside does not count. A usage error " +

@@ -16,7 +16,7 @@ _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 _SAYS = "a slot started without --nproc-per-learner is one process, which is not a member of a process group"
 _MAX_CAUSES = 10
-_USAGE = 2  # the exit code with which another attempt has no prospect
+_USAGE = 2  # exit code: another attempt would fail as well
 _hides = False  # whether RANK and similar variables are removed
 
 
