@@ -31,6 +31,11 @@ def refuse_async(job: Job, weighted: bool) -> None:
         weighted: As in ``ServerOptimizer``.
     """
     model = job.spec["consistency"]
+    if model.startswith("vap"):
+        raise UsageError(
+            f"ServerOptimizer does not train under {model}, which has no atomic clocks: choose essp:S with "
+            "--atomic-clocks, which bounds the staleness, or bsp"
+        )
     if not job.spec.get("atomic_clocks"):
         raise UsageError(
             f"ServerOptimizer under {model} needs atomic clocks: otherwise a process that replaces another may "

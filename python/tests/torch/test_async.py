@@ -258,12 +258,15 @@ def test_refused(tmp_path: Path) -> None:
     linear = torch.nn.Linear(2, 2)
     sgd = torch.optim.SGD(linear.parameters(), 0.1)
     flags = ("--workers", "1", "--servers", "1", "--clocks", "50")
-    for model, more in (("asp", ASYNC), ("ssp:2", ()), ("essp:2", ASYNC[:1]), ("bsp", ())):
+    for model, more in (("asp", ASYNC), ("ssp:2", ()), ("essp:2", ASYNC[:1]), ("vap:0.1", ()), ("bsp", ())):
         (tmp_path / model).mkdir()
         of = Cluster(tmp_path / model, *flags, "--consistency", model, "--recovery", "resend:20", *more)
         with of.join(0) as job:
             if model == "ssp:2":
                 with pytest.raises(UsageError, match="--atomic-clocks"):
+                    perdure.ServerOptimizer(job, linear, sgd)
+            elif model == "vap:0.1":
+                with pytest.raises(UsageError, match="choose essp:S"):
                     perdure.ServerOptimizer(job, linear, sgd)
             elif model == "essp:2":
                 with pytest.raises(UsageError, match="--suspend-after 0s"):
@@ -298,3 +301,10 @@ def test_refused(tmp_path: Path) -> None:
                         p.step()
                     linear.mean.zero_()
         of.end()
+
+
+def test_momentum_warns(tmp_path: Path) -> None:
+    of = Cluster(tmp_path, "--workers", "1", "--servers", "1", "--consistency=asp", "--recovery=resend:20", *ASYNC)
+    with of.join(0) as job, pytest.warns(RuntimeWarning, match="momentum under asp adds up"):
+        perdure.ServerOptimizer(job, torch.nn.Linear(2, 2), perdure.Momentum(0.1))
+    of.end()
