@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import SMALL
@@ -253,7 +255,7 @@ with perdure.join() as job:
 
     def step(clock):
         if clock == 4 and job.slot == 1:
-            os.close(os.open("reached", os.O_WRONLY))
+            os.write(os.open("reached", os.O_WRONLY), b"x")
         table.inc_run(0, np.ones((8, 1)))
         if os.path.exists("again"):
             assert job.now > 4
@@ -263,10 +265,14 @@ with perdure.join() as job:
 """)
     os.mkfifo(tmp_path / "reached")
     command = [sys.executable, "-m", "perdure", "launch", "--nproc", "2", *SMALL, "--recovery=checkpoint:1", "-q"]
-    training = subprocess.Popen(
-        [*command, "--out=run", "train.py", "a b"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
-    (tmp_path / "reached").read_bytes()
+    here: dict[str, Any] = {"cwd": tmp_path, "env": environment(tmp_path, 0.0)}
+    reached = os.open(tmp_path / "reached", os.O_RDONLY | os.O_NONBLOCK)
+    training = subprocess.Popen([*command, "--out=run", "train.py", "a b"], stderr=subprocess.PIPE, text=True, **here)
+    poll = select.poll()
+    poll.register(reached, select.POLLIN)
+    poll.register(os.pidfd_open(training.pid), select.POLLIN)
+    poll.poll()
+    assert training.poll() is None
     training.send_signal(signal.SIGINT)
     line = training.communicate()[1].splitlines()[-1]
     assert training.returncode != 0
@@ -275,7 +281,7 @@ with perdure.join() as job:
     again = shlex.split(line.split(": ")[-1])
     assert again[:4] == ["python", "-m", "perdure", "launch"]
     (tmp_path / "again").touch()
-    subprocess.run([sys.executable, *again[1:4], "-q", "--out=run2", *again[4:]], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, *again[1:4], "-q", "--out=run2", *again[4:]], check=True, **here)
     assert (tmp_path / "run2" / "summary.json").exists()
 
 
