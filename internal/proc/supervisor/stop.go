@@ -26,8 +26,8 @@ type closing struct {
 
 // Stop ends the job early. If the job keeps checkpoints, a last one is made first, within JobConfig.LastCheckpoint,
 // while training continues. If the user's programs save their work when they end, they end before it: see programEnd. A
-// second call does not wait for it. Run then returns the err of the first call. If the job is already
-// complete, Stop leaves its end to the process that exports the model.
+// second call does not wait for it. Run then returns the err of the first call. If the job is already complete, Stop
+// leaves its end to the process that exports the model.
 func (j *Job) Stop(err error) {
 	if j.startClosing(err) {
 		j.Emit("closing", "", time.Now(),

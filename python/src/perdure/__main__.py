@@ -89,6 +89,8 @@ def launch(args: list[str]) -> None:
     if not processes and "--join" in given:
         processes = _of_node()
     sizes = _sizes(processes, ranks) if ranks else []
+    own = [("--nproc", processes), ("--nproc-per-learner", ranks), ("--preload", modules)]
+    again = [word for flag, value in own if value for word in (flag, value)]
     processes = processes or "1"
     if not processes.isdecimal() or int(processes) < 1:
         raise UsageError(f"launch: invalid --nproc {processes}: give the number of processes, 1 or more")
@@ -111,8 +113,6 @@ def launch(args: list[str]) -> None:
         _agent.become(_agent.binary(), ["host", "--workers", slots, *flags, "--", *command])
     if not any(flag.split("=")[0] in ("--clocks", "--from", "--resume", "-f") for flag in flags):
         flags.append(f"--clocks={NO_END}")  # the programs end the job when they are done
-    own = [("--nproc", processes), ("--nproc-per-learner", ranks), ("--preload", modules)]
-    again = [word for flag, value in own if value for word in (flag, value)]
     os.environ["PERDURE_LAUNCH"] = shlex.join([*again, *args])  # for the line that says how to resume the run
     _agent.become(_agent.binary(), ["up", "--workers", slots, *flags, "--exec", shlex.join(command)])
 
